@@ -2,10 +2,11 @@
 // the reference on every SIMD target.
 #include "core/error.h"
 #include "kernels/decay/decay_attention.h"
-#include "kernels/decay/gate_digits.h"
-#include "kernels/decay/test_gradients.h"
-#include "kernels/decay/test_measures.h"
-#include "kernels/decay/test_problem.h"
+#include "kernels/decay/decay_attention_ref.h"
+#include "kernels/recurrence/gate_digits.h"
+#include "kernels/recurrence/test_gradients.h"
+#include "kernels/recurrence/test_measures.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 namespace {

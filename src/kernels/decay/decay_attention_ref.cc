@@ -4,20 +4,6 @@
 
 namespace tarn::reference {
 
-double DecayProblem::Decay(int64_t t, int64_t hv, int64_t k) const {
-  switch (gate_kind) {
-    case Gate::kNone:
-      return 1;
-    case Gate::kHead:
-      return std::exp(gates[hv]);
-    case Gate::kToken:
-      return std::exp(gates[t * value_heads + hv]);
-    case Gate::kChannel:
-      return std::exp(gates[(t * value_heads + hv) * d_key + k]);
-  }
-  return 1;
-}
-
 namespace {
 
 // The states of one value head before the first token and after each.

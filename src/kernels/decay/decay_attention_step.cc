@@ -2,15 +2,15 @@
 // then update), in one pass over the state.
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
 #include "kernels/decay/decay_attention.h"
-#include "kernels/decay/step.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/step.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/decay/decay_attention_step.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/step-inl.h"
+#include "kernels/recurrence/step-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

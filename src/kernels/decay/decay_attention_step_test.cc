@@ -5,9 +5,10 @@
 
 #include "core/error.h"
 #include "kernels/decay/decay_attention.h"
-#include "kernels/decay/step_stream.h"
-#include "kernels/decay/test_measures.h"
-#include "kernels/decay/test_problem.h"
+#include "kernels/decay/decay_attention_ref.h"
+#include "kernels/recurrence/step_stream.h"
+#include "kernels/recurrence/test_measures.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 namespace {

@@ -2,8 +2,9 @@
 #include "kernels/decay/decay_attention.h"
 
 #include "core/error.h"
-#include "kernels/decay/test_measures.h"
-#include "kernels/decay/test_problem.h"
+#include "kernels/decay/decay_attention_ref.h"
+#include "kernels/recurrence/test_measures.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 namespace {

@@ -8,15 +8,15 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/dispatch.h"
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/dispatch.h"
+#include "kernels/recurrence/walk.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/forward-inl.h"
+#include "kernels/recurrence/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

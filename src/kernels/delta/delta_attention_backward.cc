@@ -2,16 +2,16 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/gradient_dispatch.h"
-#include "kernels/decay/gradient_layout.h"
 #include "kernels/delta/delta_attention.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/gradient_dispatch.h"
+#include "kernels/recurrence/gradient_layout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention_backward.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/gradient_walk-inl.h"
+#include "kernels/recurrence/gradient_walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -1,7 +1,7 @@
 // Benchmark cases of delta_attention: forward, gradient and step (or prefill).
-// The parameters stand in kernels/decay/recurrent_bench.h.
-#include "kernels/decay/recurrent_bench.h"
+// The parameters stand in kernels/recurrence/recurrent_bench.h.
 #include "kernels/delta/delta_attention.h"
+#include "kernels/recurrence/recurrent_bench.h"
 
 namespace tarn::bench {
 namespace {

@@ -1,10 +1,10 @@
 // The gradient: the reference against finite differences, the kernel against
 // the reference on every SIMD target.
-#include "kernels/decay/gate_digits.h"
-#include "kernels/decay/test_gradients.h"
-#include "kernels/decay/test_measures.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/delta/test_problem.h"
+#include "kernels/recurrence/gate_digits.h"
+#include "kernels/recurrence/test_gradients.h"
+#include "kernels/recurrence/test_measures.h"
 
 namespace tarn::testing {
 namespace {

@@ -3,15 +3,15 @@
 //   e = W^T k;  u = beta (v - e);  o = scale * (W^T q + (q . k) u).
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/step.h"
 #include "kernels/delta/delta_attention.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/step.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention_step.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/step-inl.h"
+#include "kernels/recurrence/step-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <string>
 
-#include "kernels/decay/step_stream.h"
-#include "kernels/decay/test_measures.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/delta/test_problem.h"
+#include "kernels/recurrence/step_stream.h"
+#include "kernels/recurrence/test_measures.h"
 
 namespace tarn::testing {
 namespace {
@@ -81,12 +81,11 @@ TEST_P(DeltaAttentionStepTest, ABatchWithSlotsAndLengthsEqualsItsRows) {
     for (int64_t T : {5, 3, 0, 4}) {
       problems.push_back(MakeDeltaProblem({T, 1, 2, 20, 24}, gate, 8));
     }
-    ExpectSlotsOfABatch(
-        InputsOf(problems), BetasOf(problems), DeltaAttentionStep,
-        [&](int64_t b) {
-          return Feed(problems[b], {problems[b].inputs.seq_len}, DType::kF32,
-                      false, serial);
-        });
+    ExpectSlotsOfABatch(InputsOf(problems), BetasOf(problems),
+                        DeltaAttentionStep, [&](int64_t b) {
+                          return Feed(problems[b], {problems[b].inputs.seq_len},
+                                      DType::kF32, false, serial);
+                        });
   }
 }
 

@@ -2,8 +2,8 @@
 #include "kernels/delta/delta_attention.h"
 
 #include "core/error.h"
-#include "kernels/decay/test_measures.h"
 #include "kernels/delta/test_problem.h"
+#include "kernels/recurrence/test_measures.h"
 
 namespace tarn::testing {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decay/test_problem.h"
 #include "kernels/delta/delta_attention_ref.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 

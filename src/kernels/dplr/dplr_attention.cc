@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/dispatch.h"
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/dispatch.h"
+#include "kernels/recurrence/walk.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dplr/dplr_attention.cc"

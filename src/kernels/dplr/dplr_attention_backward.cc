@@ -9,17 +9,17 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/gradient_dispatch.h"
-#include "kernels/decay/gradient_layout.h"
 #include "kernels/dplr/dplr_attention.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/gradient_dispatch.h"
+#include "kernels/recurrence/gradient_layout.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dplr/dplr_attention_backward.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/gradient_walk-inl.h"
 #include "kernels/dplr/pair-inl.h"
+#include "kernels/recurrence/gradient_walk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -143,8 +143,8 @@ static void PairRowGradients(const GradientContext& c) {
   rows(l.writes_t_grad, l.writes_grad);
 }
 
-// Pairs that pass no gate: a query and what its own token writes, a read and what
-// the token before it writes.
+// Pairs that pass no gate: a query and what its own token writes, a read and
+// what the token before it writes.
 static std::array<NearPairs, 4> NearOfPair(const GradientContext& c) {
   const RecurrentGradientLayout& l = c.layout;
   const ChunkParts& at = c.at;

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "kernels/decay/decay_attention_ref.h"
+#include "kernels/recurrence/decay_problem.h"
 
 namespace tarn::reference {
 

@@ -3,15 +3,15 @@
 //   e = S^T c;  o = scale * (S^T (gamma q) + (q . b) e + (q . k) v).
 #include <cstdint>
 
-#include "kernels/decay/checks.h"
-#include "kernels/decay/step.h"
 #include "kernels/dplr/dplr_attention.h"
+#include "kernels/recurrence/checks.h"
+#include "kernels/recurrence/step.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dplr/dplr_attention_step.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/decay/step-inl.h"
+#include "kernels/recurrence/step-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -1,8 +1,8 @@
 // Recurrent form: step and prefill against the double reference; bits that do
 // not depend on how a prompt is split, on slots or on threads.
-#include "kernels/decay/step_stream.h"
 #include "kernels/dplr/dplr_attention.h"
 #include "kernels/dplr/test_problem.h"
+#include "kernels/recurrence/step_stream.h"
 
 namespace tarn::testing {
 namespace {
@@ -61,10 +61,9 @@ TEST_P(DplrAttentionStepTest, ARingKeepsTheStatesBehindATokenAndRejectsOne) {
   for (Gate gate : kGateKinds) {
     const DplrProblem p = MakeDplrProblem({9, 2, 2, 20, 24}, gate, 8);
     const PairTensors pair({p}, DType::kF32, false, false);
-    ExpectARingOfStates(p.inputs, {}, DplrAttentionStep,
-                        [&](const RecurrentInputs& in) {
-                          return pair.Add(in);
-                        });
+    ExpectARingOfStates(
+        p.inputs, {}, DplrAttentionStep,
+        [&](const RecurrentInputs& in) { return pair.Add(in); });
   }
 }
 

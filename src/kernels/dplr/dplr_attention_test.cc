@@ -2,10 +2,10 @@
 #include "kernels/dplr/dplr_attention.h"
 
 #include "core/error.h"
-#include "kernels/decay/gate_digits.h"
-#include "kernels/decay/test_measures.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/dplr/test_problem.h"
+#include "kernels/recurrence/gate_digits.h"
+#include "kernels/recurrence/test_measures.h"
 
 namespace tarn::testing {
 namespace {
@@ -194,12 +194,12 @@ TEST_P(DplrAttentionTest, GateGradientsKeepTheirDigits) {
       DplrProblem p = MakeDplrProblem(DigitsShape(), gate, 4);
       SetGates(p.inputs, size);
       const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 5);
-      ExpectGateDigits(RunDplrGradients({p}, {loss}, DType::kF32, false, false,
-                                        serial)[0]
-                           .rest.gates,
-                       reference::DplrBackward(p, loss.out, loss.S).gates,
-                       "size " + std::to_string(size) +
-                           (gate == Gate::kToken ? " token" : " channel"));
+      ExpectGateDigits(
+          RunDplrGradients({p}, {loss}, DType::kF32, false, false, serial)[0]
+              .rest.gates,
+          reference::DplrBackward(p, loss.out, loss.S).gates,
+          "size " + std::to_string(size) +
+              (gate == Gate::kToken ? " token" : " channel"));
     }
   }
 }
@@ -253,10 +253,10 @@ TEST_P(DplrAttentionTest, OneBadHeadStaysAlone) {
     const DplrProblem clean = MakeDplrProblem({40, 2, 2, 16, 16}, gate, 72);
     const RecurrentLoss loss = MakeRecurrentLoss(clean.inputs, 73);
     const RecurrentOutcome wanted = RunOne(clean);
-    const DplrGradientOutcome wanted_grad = RunDplrGradients(
-        {clean}, {loss}, DType::kF32, false, false, serial)[0];
-    for (auto part : {&DecayProblem::queries, &DecayProblem::keys,
-                      &DecayProblem::values}) {
+    const DplrGradientOutcome wanted_grad =
+        RunDplrGradients({clean}, {loss}, DType::kF32, false, false, serial)[0];
+    for (auto part :
+         {&DecayProblem::queries, &DecayProblem::keys, &DecayProblem::values}) {
       DplrProblem p = clean;
       (p.inputs.*part)[(7 * 2 + 1) * 16 + 3] = std::nan("");
       ExpectFirstHeadSame(p, loss, wanted, wanted_grad);
@@ -270,8 +270,8 @@ TEST_P(DplrAttentionTest, OneBadHeadStaysAlone) {
 }
 
 // A NaN in every tensor of a sequence reaches neither the rows beside it, nor
-// what is packed before and behind it; what lies in padding (every byte of it is
-// a NaN here) reaches nothing.
+// what is packed before and behind it; what lies in padding (every byte of it
+// is a NaN here) reaches nothing.
 TEST_P(DplrAttentionTest, OneBadSequenceStaysAlone) {
   SerialExecutor serial;
   for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {

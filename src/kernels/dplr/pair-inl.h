@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/forward-inl.h"
+#include "kernels/recurrence/forward-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decay/step_stream.h"
-#include "kernels/decay/test_gradients.h"
-#include "kernels/decay/test_problem.h"
 #include "kernels/dplr/dplr_attention.h"
 #include "kernels/dplr/dplr_attention_ref.h"
+#include "kernels/recurrence/step_stream.h"
+#include "kernels/recurrence/test_gradients.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 
@@ -160,9 +160,9 @@ inline RecurrentOutcome FeedDplr(const DplrProblem& p,
                                  const std::vector<int64_t>& runs, DType dtype,
                                  bool spread, Executor& executor) {
   const PairTensors pair({p}, dtype, spread, false);
-  return FeedTokens(
-      p.inputs, {}, runs, dtype, spread, executor, DplrAttentionStep,
-      [&](const RecurrentInputs& in) { return pair.Add(in); });
+  return FeedTokens(p.inputs, {}, runs, dtype, spread, executor,
+                    DplrAttentionStep,
+                    [&](const RecurrentInputs& in) { return pair.Add(in); });
 }
 
 }  // namespace tarn::testing

@@ -8,8 +8,8 @@
 
 #include "config/rwkv_form.h"
 #include "core/tensor_view.h"
-#include "kernels/decay/recurrent_inputs.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 #include "runtime/stack/mixer.h"
 
 namespace tarn::mixers {

@@ -3,11 +3,11 @@
 // value, so 64 columns at a time stay in cache between the delta rule's two
 // passes.
 
-#if defined(TARN_KERNELS_DECAY_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_STEP_INL_H_
-#undef TARN_KERNELS_DECAY_STEP_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_STEP_INL_H_
+#undef TARN_KERNELS_RECURRENCE_STEP_INL_H_
 #else
-#define TARN_KERNELS_DECAY_STEP_INL_H_
+#define TARN_KERNELS_RECURRENCE_STEP_INL_H_
 #endif
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/decay/step.h"
-#include "kernels/decay/step_columns-inl.h"
+#include "kernels/recurrence/step.h"
+#include "kernels/recurrence/step_columns-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

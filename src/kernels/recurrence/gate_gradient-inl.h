@@ -10,18 +10,18 @@
 // nothing else; those pairs (a query and its own token's key, or the one before
 // under an exclusive read) are left out of dq and dk until dg is there.
 
-#if defined(TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_GATE_GRADIENT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
-#undef TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_GATE_GRADIENT_INL_H_
+#undef TARN_KERNELS_RECURRENCE_GATE_GRADIENT_INL_H_
 #else
-#define TARN_KERNELS_DECAY_GATE_GRADIENT_INL_H_
+#define TARN_KERNELS_RECURRENCE_GATE_GRADIENT_INL_H_
 #endif
 
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/gradient-inl.h"
+#include "kernels/recurrence/gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -130,10 +130,10 @@ HWY_MAYBE_UNUSED static void ScalarGateGradients(const GradientContext& c) {
 // Weights of queries and keys (by rows over queries, and transposed) of which a
 // query reads the key `shift` tokens before it through no gate.
 struct NearPairs {
-  float *weights, *weights_t;     // [C, C]
-  int64_t shift;                  // 0, or 1 where a read has not seen its decay
-  float* lanes;                   // [C], by queries: what is taken
-  const float *queries, *keys;    // [C, key]
+  float *weights, *weights_t;   // [C, C]
+  int64_t shift;                // 0, or 1 where a read has not seen its decay
+  float* lanes;                 // [C], by queries: what is taken
+  const float *queries, *keys;  // [C, key]
   float *grad_queries, *grad_keys;
 };
 
@@ -168,17 +168,17 @@ HWY_MAYBE_UNUSED static void AddNear(const NearPairs& pairs, int64_t key) {
 HWY_INLINE NearPairs NearPairsOf(const GradientContext& c) {
   const RecurrentGradientLayout& l = c.layout;
   float* w = c.w;
-  return {w + l.weights,      w + l.weights_t,   c.in().bonus != nullptr ? 1 : 0,
-          w + l.near_lanes,   w + c.at.queries,  w + c.at.keys,
+  return {w + l.weights,      w + l.weights_t,  c.in().bonus != nullptr ? 1 : 0,
+          w + l.near_lanes,   w + c.at.queries, w + c.at.keys,
           w + l.queries_grad, w + l.keys_grad};
 }
 
-// dg of vector gates by rows [C, key] into gate_rows. change(i, k) is what row i
-// adds to the telescoped sum: the terms of what reads at i less those of what is
-// written at i, in the kLanes channels from k. at.spare holds what each token
-// writes to S' times what S' gives its gradient: change() has it taken out of
-// the telescoped sum, which a last key, that passes no gate on its way to S',
-// gets exactly 0 of.
+// dg of vector gates by rows [C, key] into gate_rows. change(i, k) is what row
+// i adds to the telescoped sum: the terms of what reads at i less those of what
+// is written at i, in the kLanes channels from k. at.spare holds what each
+// token writes to S' times what S' gives its gradient: change() has it taken
+// out of the telescoped sum, which a last key, that passes no gate on its way
+// to S', gets exactly 0 of.
 template <typename Change>
 HWY_INLINE void TelescopeGates(const GradientContext& c, const Change& change) {
   const DF d;

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kernels/decay/test_problem.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 

@@ -1,5 +1,5 @@
-// How the tests of the gated recurrences measure errors: rows, single numbers of
-// a head, and sums, each against the size of what may cancel in it.
+// How the tests of the gated recurrences measure errors: rows, single numbers
+// of a head, and sums, each against the size of what may cancel in it.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decay/test_problem.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decay/decay_attention_ref.h"
-#include "kernels/decay/recurrent_inputs.h"
 #include "kernels/linear_attention/test_problem.h"
+#include "kernels/recurrence/decay_problem.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 
 namespace tarn::testing {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 
 #include "core/executor.h"
-#include "kernels/decay/gradient_layout.h"
-#include "kernels/decay/part_sums.h"
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/gradient_layout.h"
+#include "kernels/recurrence/part_sums.h"
+#include "kernels/recurrence/walk.h"
 
 namespace tarn {
 

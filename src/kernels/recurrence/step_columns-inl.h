@@ -1,20 +1,20 @@
-// One token's rows, and passes over columns of a state that they change or read:
-// what the rules of a step (step-inl.h) are made of.
+// One token's rows, and passes over columns of a state that they change or
+// read: what the rules of a step (step-inl.h) are made of.
 
-#if defined(TARN_KERNELS_DECAY_STEP_COLUMNS_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_STEP_COLUMNS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_STEP_COLUMNS_INL_H_
-#undef TARN_KERNELS_DECAY_STEP_COLUMNS_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_STEP_COLUMNS_INL_H_
+#undef TARN_KERNELS_RECURRENCE_STEP_COLUMNS_INL_H_
 #else
-#define TARN_KERNELS_DECAY_STEP_COLUMNS_INL_H_
+#define TARN_KERNELS_RECURRENCE_STEP_COLUMNS_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/chunk-inl.h"
-#include "kernels/decay/step.h"
+#include "kernels/recurrence/chunk-inl.h"
+#include "kernels/recurrence/step.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

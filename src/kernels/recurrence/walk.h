@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/decay/recurrent_inputs.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 #include "kernels/scratch.h"
 
 namespace tarn {

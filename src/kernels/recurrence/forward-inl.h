@@ -2,11 +2,12 @@
 //   O = Qt S + tril(P) U;  S <- Diag(Gamma) S + Kb^T U
 // with U = V, or for the delta rule the solution of solve-inl.h.
 
-#if defined(TARN_KERNELS_DECAY_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_FORWARD_INL_H_
-#undef TARN_KERNELS_DECAY_FORWARD_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_FORWARD_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_FORWARD_INL_H_
+#undef TARN_KERNELS_RECURRENCE_FORWARD_INL_H_
 #else
-#define TARN_KERNELS_DECAY_FORWARD_INL_H_
+#define TARN_KERNELS_RECURRENCE_FORWARD_INL_H_
 #endif
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/decay/prepare-inl.h"
-#include "kernels/decay/solve-inl.h"
-#include "kernels/decay/vector_gates-inl.h"
+#include "kernels/recurrence/prepare-inl.h"
+#include "kernels/recurrence/solve-inl.h"
+#include "kernels/recurrence/vector_gates-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

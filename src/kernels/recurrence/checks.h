@@ -2,7 +2,7 @@
 // work, and allocates only when it throws.
 #pragma once
 
-#include "kernels/decay/recurrent_inputs.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 
 namespace tarn {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/walk.h"
 
 namespace tarn {
 
@@ -37,7 +37,7 @@ struct RecurrentGradientLayout {
   // Weights of pairs that pass no gate [C], by queries; [4, C] for the low-rank
   // pair: q with k, q with b, c with k, c with b.
   int64_t near_lanes;
-  int64_t pair_parts;   // dP_ij P_ij by rows over keys [C, C]: dg
+  int64_t pair_parts;  // dP_ij P_ij by rows over keys [C, C]: dg
   int64_t query_parts, past_parts, key_parts;  // q dq, p dp, k dk of states [C]
   int64_t gate_rows, state_rows;  // dg [C] or [C, key]; sums of S dS [key]
   int64_t state_floats, states, grad_states, checkpoints;

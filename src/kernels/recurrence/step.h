@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
-#include "kernels/decay/recurrent_inputs.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 
 namespace tarn {
 

@@ -2,18 +2,19 @@
 // and, for the delta rule, -Pt and -X. What the products need does not tell one
 // kind of gate from another.
 
-#if defined(TARN_KERNELS_DECAY_PREPARE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_PREPARE_INL_H_
-#undef TARN_KERNELS_DECAY_PREPARE_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_PREPARE_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_PREPARE_INL_H_
+#undef TARN_KERNELS_RECURRENCE_PREPARE_INL_H_
 #else
-#define TARN_KERNELS_DECAY_PREPARE_INL_H_
+#define TARN_KERNELS_RECURRENCE_PREPARE_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/chunk-inl.h"
+#include "kernels/recurrence/chunk-inl.h"
 #include "kernels/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();

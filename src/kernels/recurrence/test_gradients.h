@@ -1,12 +1,12 @@
-// Test harness of the gradients of the gated recurrences: random losses, and the
-// operators run backward through the buffers of test_problem.h.
+// Test harness of the gradients of the gated recurrences: random losses, and
+// the operators run backward through the buffers of test_problem.h.
 #pragma once
 
 #include <cstdint>
 #include <random>
 #include <vector>
 
-#include "kernels/decay/test_problem.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 

@@ -10,18 +10,19 @@
 // gate_gradient-inl.h. Products with states have the tokens in their lanes, so
 // that no state is transposed.
 
-#if defined(TARN_KERNELS_DECAY_GRADIENT_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_GRADIENT_INL_H_
-#undef TARN_KERNELS_DECAY_GRADIENT_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_GRADIENT_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_GRADIENT_INL_H_
+#undef TARN_KERNELS_RECURRENCE_GRADIENT_INL_H_
 #else
-#define TARN_KERNELS_DECAY_GRADIENT_INL_H_
+#define TARN_KERNELS_RECURRENCE_GRADIENT_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/rebuild-inl.h"
+#include "kernels/recurrence/rebuild-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

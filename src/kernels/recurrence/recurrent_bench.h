@@ -11,7 +11,7 @@
 
 #include "core/error.h"
 #include "kernels/bench_case.h"
-#include "kernels/decay/recurrent_inputs.h"
+#include "kernels/recurrence/recurrent_inputs.h"
 
 namespace tarn::bench {
 

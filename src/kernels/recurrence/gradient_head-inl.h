@@ -2,19 +2,19 @@
 // delta_attention, put together from gradient-inl.h and
 // gate_gradient-inl.h.
 
-#if defined(TARN_KERNELS_DECAY_GRADIENT_HEAD_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_GRADIENT_HEAD_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_GRADIENT_HEAD_INL_H_
-#undef TARN_KERNELS_DECAY_GRADIENT_HEAD_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_GRADIENT_HEAD_INL_H_
+#undef TARN_KERNELS_RECURRENCE_GRADIENT_HEAD_INL_H_
 #else
-#define TARN_KERNELS_DECAY_GRADIENT_HEAD_INL_H_
+#define TARN_KERNELS_RECURRENCE_GRADIENT_HEAD_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/gate_gradient-inl.h"
+#include "kernels/recurrence/gate_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

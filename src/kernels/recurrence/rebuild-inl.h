@@ -2,20 +2,21 @@
 // chunks of a group and, for the delta rule, R and X. The arithmetic is that of
 // the forward call, so a state is the same by the bit wherever it comes from.
 
-#if defined(TARN_KERNELS_DECAY_REBUILD_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_REBUILD_INL_H_
-#undef TARN_KERNELS_DECAY_REBUILD_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_REBUILD_INL_H_) == \
+    defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_REBUILD_INL_H_
+#undef TARN_KERNELS_RECURRENCE_REBUILD_INL_H_
 #else
-#define TARN_KERNELS_DECAY_REBUILD_INL_H_
+#define TARN_KERNELS_RECURRENCE_REBUILD_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/gradient_layout.h"
-#include "kernels/decay/solve-inl.h"
-#include "kernels/decay/vector_gates-inl.h"
+#include "kernels/recurrence/gradient_layout.h"
+#include "kernels/recurrence/solve-inl.h"
+#include "kernels/recurrence/vector_gates-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

@@ -2,11 +2,11 @@
 // tokens as products of factors, its scores. No logarithm is ever summed: a
 // factor exp(g) of 0 is an exact reset, and no inf - inf arises.
 
-#if defined(TARN_KERNELS_DECAY_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_CHUNK_INL_H_
-#undef TARN_KERNELS_DECAY_CHUNK_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_CHUNK_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_CHUNK_INL_H_
+#undef TARN_KERNELS_RECURRENCE_CHUNK_INL_H_
 #else
-#define TARN_KERNELS_DECAY_CHUNK_INL_H_
+#define TARN_KERNELS_RECURRENCE_CHUNK_INL_H_
 #endif
 
 #include <algorithm>
@@ -14,9 +14,9 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/decay/walk.h"
 #include "kernels/decay_factor-inl.h"
 #include "kernels/panels-inl.h"
+#include "kernels/recurrence/walk.h"
 #include "kernels/scores-inl.h"
 #include "kernels/vectors-inl.h"
 

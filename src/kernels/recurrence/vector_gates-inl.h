@@ -1,20 +1,20 @@
 // Chunks whose decay differs by channel: their factors, and the preparation of
 // their products, whose sums vector_products-inl.h takes.
 
-#if defined(TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_VECTOR_GATES_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
-#undef TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_VECTOR_GATES_INL_H_
+#undef TARN_KERNELS_RECURRENCE_VECTOR_GATES_INL_H_
 #else
-#define TARN_KERNELS_DECAY_VECTOR_GATES_INL_H_
+#define TARN_KERNELS_RECURRENCE_VECTOR_GATES_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/prepare-inl.h"
-#include "kernels/decay/vector_products-inl.h"
+#include "kernels/recurrence/prepare-inl.h"
+#include "kernels/recurrence/vector_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

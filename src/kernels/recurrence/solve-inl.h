@@ -1,17 +1,17 @@
 // The triangular systems of the delta rule, 16 tokens wide, by substitution in
 // registers: no inverse is formed, so betas of 0 and 2 are exact.
 
-#if defined(TARN_KERNELS_DECAY_SOLVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_SOLVE_INL_H_
-#undef TARN_KERNELS_DECAY_SOLVE_INL_H_
+#if defined(TARN_KERNELS_RECURRENCE_SOLVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TARN_KERNELS_RECURRENCE_SOLVE_INL_H_
+#undef TARN_KERNELS_RECURRENCE_SOLVE_INL_H_
 #else
-#define TARN_KERNELS_DECAY_SOLVE_INL_H_
+#define TARN_KERNELS_RECURRENCE_SOLVE_INL_H_
 #endif
 
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/chunk-inl.h"
+#include "kernels/recurrence/chunk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

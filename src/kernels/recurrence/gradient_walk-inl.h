@@ -1,20 +1,20 @@
 // The gradient's walk over one sequence: groups of 256 tokens in reverse, the
 // states of each rebuilt first, then its chunks in reverse.
 
-#if defined(TARN_KERNELS_DECAY_GRADIENT_WALK_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_GRADIENT_WALK_INL_H_
-#undef TARN_KERNELS_DECAY_GRADIENT_WALK_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
+#undef TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
 #else
-#define TARN_KERNELS_DECAY_GRADIENT_WALK_INL_H_
+#define TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/forward-inl.h"
-#include "kernels/decay/gradient_head-inl.h"
+#include "kernels/recurrence/forward-inl.h"
+#include "kernels/recurrence/gradient_head-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

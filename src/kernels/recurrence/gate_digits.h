@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/decay/test_problem.h"
+#include "kernels/recurrence/test_problem.h"
 
 namespace tarn::testing {
 

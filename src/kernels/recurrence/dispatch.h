@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/walk.h"
 
 namespace tarn {
 

@@ -1,11 +1,11 @@
-#include "kernels/decay/checks.h"
+#include "kernels/recurrence/checks.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <string>
 
 #include "core/error.h"
-#include "kernels/decay/walk.h"
+#include "kernels/recurrence/walk.h"
 #include "kernels/sequence_checks.h"
 
 namespace tarn {

@@ -5,19 +5,19 @@
 // holds the keys as they have decayed by token i, so that a channel and token
 // cost one product and one multiply-add more than without gates.
 
-#if defined(TARN_KERNELS_DECAY_VECTOR_PRODUCTS_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_VECTOR_PRODUCTS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_DECAY_VECTOR_PRODUCTS_INL_H_
-#undef TARN_KERNELS_DECAY_VECTOR_PRODUCTS_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_VECTOR_PRODUCTS_INL_H_
+#undef TARN_KERNELS_RECURRENCE_VECTOR_PRODUCTS_INL_H_
 #else
-#define TARN_KERNELS_DECAY_VECTOR_PRODUCTS_INL_H_
+#define TARN_KERNELS_RECURRENCE_VECTOR_PRODUCTS_INL_H_
 #endif
 
 #include <algorithm>
 #include <cstdint>
 
 #include "hwy/highway.h"
-#include "kernels/decay/chunk-inl.h"
+#include "kernels/recurrence/chunk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {

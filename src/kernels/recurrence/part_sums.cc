@@ -1,7 +1,7 @@
-#include "kernels/decay/part_sums.h"
+#include "kernels/recurrence/part_sums.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/decay/part_sums.cc"
+#define HWY_TARGET_INCLUDE "kernels/recurrence/part_sums.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "kernels/rows-inl.h"
