@@ -49,10 +49,10 @@ if(TARN_BUILD_TORCH AND TARGET tarn_pytorch AND TARGET tarn-train)
   set_target_properties(tarn_pytorch PROPERTIES
     INSTALL_RPATH "${TARN_TORCH_DIR}/lib")
   set_target_properties(tarn-train PROPERTIES
-    INSTALL_RPATH "$ORIGIN/${tarn_bin_to_operators};${TARN_TORCH_DIR}/lib")
+    INSTALL_RPATH "$ORIGIN/${tarn_bin_to_operators}")
   install(TARGETS tarn-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR}
           COMPONENT training)
-  # `tarn train --ranks`: the trainer as a library, and the launcher.
+  # The trainer, which the program loads, and the launcher of `tarn train --ranks`.
   set_target_properties(tarn_train PROPERTIES
     INSTALL_RPATH "$ORIGIN;${TARN_TORCH_DIR}/lib")
   install(TARGETS tarn_train LIBRARY DESTINATION ${tarn_operators_dir}

@@ -1,24 +1,33 @@
-// tarn-train: what `tarn train` runs.
+// tarn-train: what `tarn train` runs. It checks the arguments and loads the
+// trainer, libtarn_train, and with it libtorch, only for a run that can begin.
+#include <dlfcn.h>
 #include <limits.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "train/train_program.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "train/options/command_line.h"
+#include "train/run/before_start.h"
+#include "train/run/failure.h"
 
+namespace tarn::train {
 namespace {
 
-// libtorch's OpenMP reads its settings before main, so that the program must
-// start again to change them. By default its threads spin for milliseconds at
-// every barrier: on a machine that is shared, training then takes ten times as
-// long; if they sleep at once, they wake too late for the next of a step's many
-// short loops. 10,000 turns last longer than most waits and far less than a
-// time slice. And a pool that shrinks under load would split sums differently
-// from run to run.
-void SetUpPools(char** argv) {
+constexpr char kLibrary[] = "libtarn_train.so";
+
+// libtorch's OpenMP reads its settings as it is loaded. By default its threads
+// spin for milliseconds at every barrier: on a machine that is shared, training
+// then takes ten times as long; if they sleep at once, they wake too late for
+// the next of a step's many short loops. 10,000 turns last longer than most
+// waits and far less than a time slice. And a pool that shrinks under load
+// would split sums differently from run to run.
+void SetUpPools() {
   if (getenv("GOMP_SPINCOUNT") != nullptr ||
       getenv("OMP_WAIT_POLICY") != nullptr) {
     return;
@@ -26,48 +35,59 @@ void SetUpPools(char** argv) {
   setenv("GOMP_SPINCOUNT", "10000", 1);
   setenv("OMP_DYNAMIC", "FALSE", 0);
   setenv("MKL_DYNAMIC", "FALSE", 0);
-  // The program starts again by its own path, so that lists of processes name
-  // it. If it cannot start again it continues as it is, only slower.
-  char path[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length < 0) return;
-  path[length] = '\0';
-  execv(path, argv);
 }
 
-// With --ranks 2 and more, the launcher beside this program starts the processes:
-// it comes back here in each of them, through the library.
-bool WantsRanks(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const bool joined = word.starts_with("--ranks=");
-    if (!joined && word != "--ranks") continue;
-    const std::string value =
-        joined ? word.substr(8) : i + 1 < argc ? argv[i + 1] : "";
-    return value != "1";
-  }
-  return false;
-}
-
-int StartRanks(char** argv) {
+// With --ranks 2 and more, the launcher beside this program starts the
+// processes.
+[[noreturn]] void StartRanks(char** argv) {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length > 0) {
-    const std::string self(path, static_cast<size_t>(length));
-    const std::string launcher = self + "-ranks";
+    const std::string launcher =
+        std::string(path, static_cast<size_t>(length)) + "-ranks";
     execv(launcher.c_str(), argv);
   }
-  std::fprintf(stderr,
-               "tarn train: error: --ranks: want the launcher tarn-train-ranks "
-               "next to tarn-train, got none\n");
-  return 1;
+  throw Error(ErrorCode::kIo,
+              "--ranks: want the launcher tarn-train-ranks next to tarn-train, "
+              "got none");
+}
+
+using TrainFunction = int (*)(int, const char* const*, const char*,
+                              const char*);
+
+TrainFunction LoadTrainer() {
+  const char* named = getenv("TARN_TRAIN_LIBRARY");
+  void* library = dlopen(named != nullptr ? named : kLibrary, RTLD_NOW);
+  void* function = library == nullptr ? nullptr : dlsym(library, "tarn_train");
+  if (function == nullptr) {
+    const char* reason = dlerror();
+    throw Error(ErrorCode::kIo,
+                StrCat("want the trainer's library ", kLibrary, ", got: ",
+                       reason == nullptr ? "no tarn_train in it" : reason));
+  }
+  return reinterpret_cast<TrainFunction>(function);
+}
+
+int Run(int argc, char** argv) {
+  const CommandLine line = ParseCommandLine({argv + 1, argv + argc});
+  if (line.help) {
+    std::signal(SIGPIPE, SIG_IGN);  // a reader that is gone is no error
+    WriteStream(STDOUT_FILENO, HelpText("tarn train"), "standard output");
+    return 0;
+  }
+  CheckBeforeStart(line.given);
+  if (ReadRanks(line.given).ranks > 1) StartRanks(argv);
+  SetUpPools();
+  return LoadTrainer()(argc - 1, argv + 1, nullptr, nullptr);
 }
 
 }  // namespace
+}  // namespace tarn::train
 
 int main(int argc, char** argv) {
-  if (WantsRanks(argc, argv)) return StartRanks(argv);
-  SetUpPools(argv);
-  return tarn::train::TrainProgram({argv + 1, argv + argc},
-                                   tarn::train::OneRank);
+  try {
+    return tarn::train::Run(argc, argv);
+  } catch (const std::exception&) {
+    return tarn::train::ReportFailure(std::current_exception());
+  }
 }

@@ -18,13 +18,13 @@
 #include "core/file.h"
 #include "kernels/simd_target.h"
 #include "train/options/command_line.h"
+#include "train/run/before_start.h"
+#include "train/run/failure.h"
 #include "train/run/progress.h"
 #include "train/trainer.h"
 
 namespace tarn::train {
 namespace {
-
-constexpr int kFailure = 1, kUsage = 2, kBadFile = 3;
 
 std::atomic<bool> stop_asked{false};
 volatile sig_atomic_t stop_signal = 0;
@@ -49,19 +49,6 @@ void HandleSignals() {
   // A full disk or a closed pipe gives an error code, not the end of the run.
   signal(SIGXFSZ, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
-}
-
-int ExitCode(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::kArgument:
-    case ErrorCode::kShape:
-    case ErrorCode::kDevice:
-      return kUsage;
-    case ErrorCode::kFormat:
-      return kBadFile;
-    default:
-      return kFailure;
-  }
 }
 
 // A step frees what the next one allocates. By default the C library gives such
@@ -180,15 +167,6 @@ std::string ResumeFlags(const Given& given, const TrainResult& result) {
   return flags;
 }
 
-// What only several processes can do is refused where there is one.
-void CheckAlone(const Given& given) {
-  for (const auto& [name, value] : given) {
-    if (name != "sequence_parallel" || value == "1") continue;
-    throw ArgumentError("--sequence-parallel",
-                        "1, or as many processes (--ranks)", value);
-  }
-}
-
 int RunProgram(const std::vector<std::string>& arguments,
                const RunRanks& run_ranks) {
   const Ranks& ranks = run_ranks.all;
@@ -206,7 +184,7 @@ int RunProgram(const std::vector<std::string>& arguments,
         Train(line.given, stop_asked, report, run_ranks);
     return result.finished ? 0 : 128 + StopSignal();
   }
-  if (ranks.size() == 1) CheckAlone(line.given);
+  if (ranks.size() == 1) ReadRanks(line.given);
   Progress progress(stderr, isatty(STDERR_FILENO) == 1, quiet);
   const TrainResult result = Train(line.given, stop_asked, progress, run_ranks);
   progress.Clear();
@@ -238,19 +216,9 @@ int TrainProgram(const std::vector<std::string>& arguments,
     if (sequence == nullptr) return RunProgram(arguments, {*ranks});
     const RankedSequence pieces(*sequence);
     return RunProgram(arguments, {*ranks, &pieces});
-  } catch (const Error& error) {
-    std::fprintf(stderr, "tarn train: error: %s\n",
-                 OneLine(error.what()).c_str());
-    return ExitCode(error);
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "tarn train: error: out of memory\n");
-  } catch (const std::exception& error) {
-    // libtorch's own messages carry a stack below their first line.
-    const std::string text = error.what();
-    std::fprintf(stderr, "tarn train: error: %s\n",
-                 text.substr(0, text.find('\n')).c_str());
+  } catch (const std::exception&) {
+    return ReportFailure(std::current_exception());
   }
-  return kFailure;
 }
 
 }  // namespace tarn::train

@@ -433,11 +433,7 @@ void SetUpTorch(int64_t threads) {
 // checkpoint may appear, or go, while they look.
 RunPlan PlanOf(const Given& given, const DevicesHere& here, Ranks& ranks) {
   if (ranks.size() == 1) return PlanRun(given, here);
-  for (const auto& [name, value] : given) {
-    if (name != "data" || value != "-") continue;
-    throw ArgumentError("--data", "files, which every rank reads by itself",
-                        "-, standard input");
-  }
+  CheckSharedInputs(given);
   double from[2] = {};  // whether there is a checkpoint, and of what step
   RunPlan plan;
   if (ranks.is_first()) {

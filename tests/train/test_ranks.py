@@ -317,7 +317,7 @@ def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (["--ranks", 0], 2, "--ranks: want 1 to 1024"),
+        (["--ranks", 0], 2, "--ranks: want a whole number from 1 to 1024"),
         (["--ranks", 2, "--backend", "smoke"], 2, "--backend"),
         (["--ranks", 2, "--data", "-"], 2, "--data: want files"),
         (["--ranks", 2, "--data", "nothing.txt"], 3, "nothing.txt"),

@@ -163,6 +163,28 @@ void ReadData(RunPlan& plan, const DevicesHere& here) {
 
 }  // namespace
 
+void CheckSharedInputs(const Given& given) {
+  for (const auto& [name, value] : given) {
+    if (name != "data" || value != "-") continue;
+    throw ArgumentError("--data", "files, which every rank reads by itself",
+                        "-, standard input");
+  }
+}
+
+void CheckRun(const Given& given, const DevicesHere& here) {
+  if (here.ranks > 1) CheckSharedInputs(given);
+  RunFolder folder;
+  folder.path = OutOf(given);
+  if (Has(given, "resume") && HoldsCheckpoint(folder)) return;
+  bool from_checkpoint = false;
+  Device began_on = Device::kCpu;
+  const TrainOptions options =
+      StartState(folder, given, &from_checkpoint, &began_on).options;
+  CheckMemory(options, here);
+  CheckCut(options, here.pieces);
+  CheckInputs(options);
+}
+
 RunPlan PlanRun(const Given& given, const DevicesHere& here) {
   RunPlan plan;
   plan.folder.path = OutOf(given);
