@@ -23,6 +23,16 @@ struct RotaryScaling {
   bool truncate = true;    // yarn: the ends of its ramp are whole pairs
 
   bool operator==(const RotaryScaling&) const = default;
+  /// `high`, or the usual number of the kind where it is 0.
+  double HighTurns() const {
+    if (high > 0) return high;
+    return kind == RotaryScalingKind::kYarn ? 32.0 : 4.0;
+  }
 };
+
+/// Throws ArgumentError, `where` before the name, for numbers out of range or
+/// base 1, for which yarn has no ramp.
+void CheckRotaryScaling(const char* where, double base,
+                        const RotaryScaling& scaling);
 
 }  // namespace tarn

@@ -5,18 +5,11 @@
 #include <numbers>
 #include <vector>
 
-#include "core/error.h"
-
 namespace tarn {
 namespace {
 
-double HighTurns(const RotaryScaling& scaling) {
-  if (scaling.high > 0) return scaling.high;
-  return scaling.kind == RotaryScalingKind::kYarn ? 32.0 : 4.0;
-}
-
 void StretchLlama3(int64_t pairs, const RotaryScaling& s, double* frequencies) {
-  const double high = HighTurns(s);
+  const double high = s.HighTurns();
   for (int64_t i = 0; i < pairs; ++i) {
     const double f = frequencies[i];
     const double turns =
@@ -34,7 +27,7 @@ void StretchYarn(int64_t d_key, double base, const RotaryScaling& s,
                     (turns * 2 * std::numbers::pi)) /
            (2 * std::log(base));
   };
-  double first = pair_at(HighTurns(s)), last = pair_at(s.low);
+  double first = pair_at(s.HighTurns()), last = pair_at(s.low);
   if (s.truncate) first = std::floor(first), last = std::ceil(last);
   first = std::max(first, 0.0);
   last = std::min(last, static_cast<double>(d_key - 1));
@@ -83,33 +76,6 @@ double RotaryMagnitude(const RotaryScaling& scaling) {
   if (scaling.kind != RotaryScalingKind::kYarn) return 1.0;
   if (scaling.magnitude > 0) return scaling.magnitude;
   return scaling.factor <= 1 ? 1.0 : 0.1 * std::log(scaling.factor) + 1.0;
-}
-
-void CheckRotaryScaling(const char* where, double base,
-                        const RotaryScaling& s) {
-  const auto refuse = [&](const char* name, const std::string& wanted,
-                          double given) {
-    throw ArgumentError(StrCat(where, name), wanted, StrCat(given));
-  };
-  if (s.kind == RotaryScalingKind::kNone) return;
-  // Written so that NaN is refused.
-  if (!(s.factor >= 1 && std::isfinite(s.factor))) {
-    refuse("factor", "1 or more", s.factor);
-  }
-  if (s.kind == RotaryScalingKind::kLinear) return;
-  if (s.original_positions < 1) {
-    refuse("original_positions", "1 or more",
-           static_cast<double>(s.original_positions));
-  }
-  if (!(s.low > 0 && s.low < HighTurns(s) && std::isfinite(HighTurns(s)))) {
-    refuse("low", StrCat("a number between 0 and high = ", HighTurns(s)),
-           s.low);
-  }
-  if (s.kind == RotaryScalingKind::kLlama3) return;
-  if (!(s.magnitude >= 0 && std::isfinite(s.magnitude))) {
-    refuse("magnitude", "0 or more", s.magnitude);
-  }
-  if (!(base > 1)) refuse("base", "more than 1", base);
 }
 
 void SinusoidalRow(int64_t position, int64_t width, const double* periods,

@@ -30,10 +30,6 @@ void RotaryFrequencies(int64_t d_key, double base, const RotaryScaling& scaling,
                        double* frequencies);
 /// The factor of cosines and sines: 1 but for yarn.
 double RotaryMagnitude(const RotaryScaling& scaling);
-/// Throws ArgumentError, `where` before the name, for numbers out of range or
-/// base 1, for which yarn has no ramp.
-void CheckRotaryScaling(const char* where, double base,
-                        const RotaryScaling& scaling);
 
 /// Sinusoidal position row (Vaswani et al. 2017): out[2i] = sin(p / base^(2i /
 /// width)), out[2i+1] = cos(same), base 10000. Odd widths end in a sin.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/rotary_scaling.h"
 
 namespace tarn {
 namespace {

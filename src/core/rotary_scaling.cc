@@ -1,0 +1,37 @@
+#include "core/rotary_scaling.h"
+
+#include <cmath>
+#include <string>
+
+#include "core/error.h"
+
+namespace tarn {
+
+void CheckRotaryScaling(const char* where, double base,
+                        const RotaryScaling& s) {
+  const auto refuse = [&](const char* name, const std::string& wanted,
+                          double given) {
+    throw ArgumentError(StrCat(where, name), wanted, StrCat(given));
+  };
+  if (s.kind == RotaryScalingKind::kNone) return;
+  // Written so that NaN is refused.
+  if (!(s.factor >= 1 && std::isfinite(s.factor))) {
+    refuse("factor", "1 or more", s.factor);
+  }
+  if (s.kind == RotaryScalingKind::kLinear) return;
+  if (s.original_positions < 1) {
+    refuse("original_positions", "1 or more",
+           static_cast<double>(s.original_positions));
+  }
+  if (!(s.low > 0 && s.low < s.HighTurns() && std::isfinite(s.HighTurns()))) {
+    refuse("low", StrCat("a number between 0 and high = ", s.HighTurns()),
+           s.low);
+  }
+  if (s.kind == RotaryScalingKind::kLlama3) return;
+  if (!(s.magnitude >= 0 && std::isfinite(s.magnitude))) {
+    refuse("magnitude", "0 or more", s.magnitude);
+  }
+  if (!(base > 1)) refuse("base", "more than 1", base);
+}
+
+}  // namespace tarn
