@@ -18,6 +18,11 @@ def _row(x, n):
     return x[0, n, 0]
 
 
+def _flat_row(x):
+    """[8]."""
+    return x[0, 1].flatten()
+
+
 def _weight(x, n):
     """[4, 4]."""
     return x[n, :4, 0]
@@ -301,11 +306,44 @@ CASES = {
             x, x[0, 0], x[0, 1], x.flip(1), centred=True, activation="sigmoid", gate_first=True
         ),
     ),
+    "decay gate": (
+        ops.decay_gate,
+        lambda x: torch.stack(
+            ops.decay_gate(x.flatten(2), x[0, 0, 0, :2], _flat_row(x), return_second=True)
+        ),
+    ),
+    "decay gate bounded": (
+        ops.decay_gate,
+        lambda x: ops.decay_gate(x.flatten(2), None, _flat_row(x).sigmoid(), form="bounded"),
+    ),
+    "unit norm": (ops.unit_norm, ops.unit_norm),
+    "token shift": (
+        ops.token_shift,
+        lambda x: ops.token_shift(x.flatten(2), _flat_row(x), before=x[:, 0].flatten(1)),
+    ),
+    "token shift packed": (
+        ops.token_shift,
+        lambda x: ops.token_shift(_one_row(x).flatten(2), cu_seqlens=STARTS),
+    ),
+    "head scale": (
+        ops.head_scale,
+        lambda x: ops.head_scale(x, x[..., 0], x.flip(1)),
+    ),
+    "channel mix": (
+        ops.channel_mix,
+        lambda x: ops.channel_mix(x[:, :, 0], _row(x, 0), _weight(x, 0), _weight(x, 1)),
+    ),
     "full": (ops.full_attention, lambda x: ops.full_attention(x, x, x)),
     "full masked": (
         ops.full_attention,
         lambda x: ops.full_attention(
             x, x, x, causal=True, key_mask=KEPT, bias=x[:, None, :, 0, :1] * torch.ones(6).to(x)
+        ),
+    ),
+    "full capped": (
+        ops.full_attention,
+        lambda x: ops.full_attention(
+            x, x, x, causal=True, window=3, softcap=0.8, sinks=x[0, 0, :, 0]
         ),
     ),
     "local": (

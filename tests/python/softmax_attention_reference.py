@@ -7,7 +7,7 @@ import torch
 
 
 def allowed_keys(i, S, *, b, h, causal, causal_offset, attention_mask, key_mask, key_lengths,
-                 local_context):  # fmt: skip
+                 local_context, window):  # fmt: skip
     """A(i) of section 2.1, as a list."""
     keys = []
     for j in range(S):
@@ -17,6 +17,8 @@ def allowed_keys(i, S, *, b, h, causal, causal_offset, attention_mask, key_mask,
             c = local_context
             if not (i - c // 2 <= j < i + (c + 1) // 2):
                 continue
+        if window and j <= i + causal_offset - window:
+            continue
         if key_mask is not None and not key_mask[b, j]:
             continue
         if key_lengths is not None and j >= key_lengths[b]:
@@ -42,6 +44,9 @@ def reference(
     local_context=None,
     topk=None,
     factors=None,
+    window=0,
+    softcap=0.0,
+    sinks=None,
 ):
     """(out [B, T, H, V], weights [B, H, T, S]); factors [B, H, T, S] of dropout.
     Differentiable in float64."""
@@ -61,18 +66,22 @@ def reference(
                 chosen = allowed_keys(
                     i, S, b=b, h=h, causal=causal, causal_offset=causal_offset,
                     attention_mask=mask, key_mask=key_mask, key_lengths=key_lengths,
-                    local_context=local_context,
+                    local_context=local_context, window=window,
                 )  # fmt: skip
                 if bias is not None:
                     chosen = [j for j in chosen if bias[b, h, i, j] != -math.inf]
                 scores = (k[b, chosen, h] @ q[b, i, h]) * scale
+                if softcap:
+                    scores = softcap * torch.tanh(scores / softcap)
                 if bias is not None:
                     scores = scores + bias[b, h, i, chosen].double()
                 if topk is not None:
                     order = sorted(range(len(chosen)), key=lambda n: (-scores[n].item(), n))
                     places = sorted(order[:topk])
                     chosen, scores = [chosen[n] for n in places], scores[places]
-                weights = torch.softmax(scores, 0)
+                if sinks is not None:  # one more score, whose weight is dropped
+                    scores = torch.cat([scores, sinks[h : h + 1].double()])
+                weights = torch.softmax(scores, 0)[: len(chosen)]
                 row = torch.zeros(S, dtype=torch.float64)
                 rows.append(row.index_add(0, torch.tensor(chosen, dtype=torch.long), weights))
                 if factors is not None:

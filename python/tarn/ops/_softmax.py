@@ -26,6 +26,12 @@ class _Options(TypedDict, total=False):
     seed: Tensor | None
 
 
+class _FullOptions(_Options, total=False):
+    window: int
+    softcap: float
+    sinks: Tensor | None
+
+
 class _TopKOptions(_Options, total=False):
     topk: int
 
@@ -37,7 +43,7 @@ def full_attention(
     values: Tensor,
     *,
     need_weights: Literal[False] = False,
-    **options: Unpack[_Options],
+    **options: Unpack[_FullOptions],
 ) -> Tensor: ...
 
 
@@ -48,7 +54,7 @@ def full_attention(
     values: Tensor,
     *,
     need_weights: Literal[True],
-    **options: Unpack[_Options],
+    **options: Unpack[_FullOptions],
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -59,7 +65,7 @@ def full_attention(
     values: Tensor,
     *,
     need_weights: bool,
-    **options: Unpack[_Options],
+    **options: Unpack[_FullOptions],
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
 
@@ -77,6 +83,9 @@ def full_attention(
     softmax_temp: float | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
     need_weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Softmax attention over every key that the masks allow.
@@ -100,6 +109,12 @@ def full_attention(
         softmax_temp: factor of q . k. None: 1 / sqrt(K); 0 is honoured.
         dropout: probability in [0, 1) on the final weights; seed: of
             `draw_seed`, wanted above 0.
+        window: w >= 1, with causal: query i reads the last w keys alone,
+            j > i + causal_offset - w. 0: every key.
+        softcap: c > 0: c * tanh(softmax_temp * q . k / c) is the product to which
+            bias is added (Gemma 2). 0: none.
+        sinks: [H] real, differentiable: exp(sinks[h]) joins the sum that divides
+            the weights of head h, and no value belongs to it (gpt-oss); -inf: none.
         need_weights: whether to return the weights too, before dropout.
 
     Returns:
@@ -110,7 +125,8 @@ def full_attention(
         ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both
         before any work.
 
-    One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time,
+    One blocked kernel serves the smaller dtypes: O(B H T S (K + V)) time, with a
+    window O(B H T (w + 128) (K + V)),
     O(B H T) memory besides the result, the gradient by recomputation (O(S (K + V))
     memory per thread), the same bits for any number of threads, padding and batch.
     Differentiable to any order: a gradient of a gradient is composed, as are
@@ -128,10 +144,11 @@ def full_attention(
         "full_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
         seed, causal, causal_offset, 0, softmax_temp, dropout,
     )  # fmt: skip
+    more = _more("full_attention", queries, window, softcap, sinks)
     if need_weights:
-        out, weights = torch.ops.tarn.softmax_attention_weights.default(*call)
+        out, weights = torch.ops.tarn.softmax_attention_weights.default(*call, *more)
         return out, weights
-    return torch.ops.tarn.softmax_attention.default(*call)[0]
+    return torch.ops.tarn.softmax_attention.default(*call, *more)[0]
 
 
 def local_attention(
@@ -149,6 +166,8 @@ def local_attention(
     softmax_temp: float | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    softcap: float = 0.0,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """`full_attention` over a window of `local_context` keys:
     ``i - c // 2 <= j < i + (c + 1) // 2``; an odd c is symmetric, an even one
@@ -173,7 +192,8 @@ def local_attention(
         "local_attention", queries, keys, values, attention_mask, key_mask, key_lengths, bias,
         seed, causal, causal_offset, local_context, softmax_temp, dropout,
     )  # fmt: skip
-    return torch.ops.tarn.softmax_attention.default(*call)[0]
+    more = _more("local_attention", queries, 0, softcap, sinks)
+    return torch.ops.tarn.softmax_attention.default(*call, *more)[0]
 
 
 @overload
@@ -253,6 +273,18 @@ def exact_topk_attention(
     )  # fmt: skip
     out, weights = torch.ops.tarn.exact_topk_attention.default(*call, topk, need_weights)
     return (out, weights) if need_weights else out
+
+
+def _more(
+    op: str, queries: Tensor, window: int, softcap: float, sinks: Tensor | None
+) -> tuple[int, float, Tensor | None]:
+    """The arguments that exact top-k does not take, types checked."""
+    if isinstance(window, bool) or not isinstance(window, (int, torch.SymInt)):
+        raise checks.type_error(op, "window", "an integer", type(window).__name__)
+    checks.want_number(op, "softcap", softcap)
+    if sinks is not None:
+        checks.want_tensor(op, "sinks", sinks, queries)
+    return window, float(softcap), sinks
 
 
 def _want_positive(op: str, argument: str, value: int) -> None:

@@ -30,7 +30,34 @@ void CheckSinusoidal(const at::Tensor& places, int64_t width) {
   throw ArgumentError("sinusoidal_rows: width", "at least 1", StrCat(width));
 }
 
-void CheckRotary(const at::Tensor& places, int64_t d_key, double base) {
+// How rotary_rows takes it apart.
+#define TARN_ROTARY_SCALING                                            \
+  std::string_view scaling, double factor, int64_t original_positions, \
+      double low, double high, double magnitude, bool truncate
+
+RotaryScaling MakeScaling(TARN_ROTARY_SCALING) {
+  RotaryScaling s;
+  std::string words;
+  for (int i = 0; i < 4; ++i) {
+    const char* word = kRotaryScalingWords[i];
+    if (scaling == word) {
+      s = {static_cast<RotaryScalingKind>(i),
+           factor,
+           original_positions,
+           low,
+           high,
+           magnitude,
+           truncate};
+      return s;
+    }
+    words += StrCat(i > 0 ? ", " : "", word);
+  }
+  throw ArgumentError("rotary_rows: scaling", StrCat("one of ", words),
+                      std::string(scaling));
+}
+
+void CheckRotary(const at::Tensor& places, int64_t d_key, double base,
+                 const RotaryScaling& scaling) {
   CheckPlaces("rotary_rows", places);
   if (d_key < 2 || d_key % 2 != 0) {
     throw ArgumentError("rotary_rows: d_key", "an even number of at least 2",
@@ -39,6 +66,7 @@ void CheckRotary(const at::Tensor& places, int64_t d_key, double base) {
   if (!(base > 1)) {
     throw ArgumentError("rotary_rows: base", "more than 1", StrCat(base));
   }
+  CheckRotaryScaling("rotary_rows: ", base, scaling);
 }
 
 // f(place, row) for every place; a negative one throws.
@@ -78,14 +106,22 @@ at::Tensor Sinusoidal(const at::Tensor& places, int64_t width) {
   });
 }
 
-Tables Rotary(const at::Tensor& places, int64_t d_key, double base) {
+Tables Rotary(const at::Tensor& places, int64_t d_key, double base,
+              TARN_ROTARY_SCALING) {
   return WithTorchErrors([&]() -> Tables {
-    CheckRotary(places, d_key, base);
+    const RotaryScaling s = MakeScaling(scaling, factor, original_positions,
+                                        low, high, magnitude, truncate);
+    CheckRotary(places, d_key, base, s);
     const int64_t half = d_key / 2;
-    const at::Tensor cos = EmptyRows(places, half), sin = EmptyRows(places, half);
-    float *c = cos.mutable_data_ptr<float>(), *s = sin.mutable_data_ptr<float>();
+    std::vector<double> frequencies(static_cast<size_t>(half));
+    RotaryFrequencies(d_key, base, s, frequencies.data());
+    const at::Tensor cos = EmptyRows(places, half),
+                     sin = EmptyRows(places, half);
+    float* c = cos.mutable_data_ptr<float>();
+    float* sines = sin.mutable_data_ptr<float>();
     ForPlaces("rotary_rows", places, [&](int64_t place, int64_t row) {
-      RotaryRow(place, d_key, base, c + row * half, s + row * half);
+      RotaryRow(place, d_key, frequencies.data(), c + row * half,
+                sines + row * half, RotaryMagnitude(s));
     });
     return {cos.to(places.device()), sin.to(places.device())};
   });
@@ -99,9 +135,12 @@ at::Tensor SinusoidalMeta(const at::Tensor& places, int64_t width) {
   });
 }
 
-Tables RotaryMeta(const at::Tensor& places, int64_t d_key, double base) {
+Tables RotaryMeta(const at::Tensor& places, int64_t d_key, double base,
+                  TARN_ROTARY_SCALING) {
   return WithTorchErrors([&]() -> Tables {
-    CheckRotary(places, d_key, base);
+    CheckRotary(places, d_key, base,
+                MakeScaling(scaling, factor, original_positions, low, high,
+                            magnitude, truncate));
     const auto rows = [&] {
       return at::empty_symint(Shape(places, d_key / 2),
                               places.options().dtype(at::kFloat));
@@ -113,8 +152,10 @@ Tables RotaryMeta(const at::Tensor& places, int64_t d_key, double base) {
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("sinusoidal_rows(Tensor places, int width) -> Tensor");
   m.def(
-      "rotary_rows(Tensor places, int d_key, float base) -> (Tensor cos, "
-      "Tensor sin)");
+      "rotary_rows(Tensor places, int d_key, float base, "
+      "str scaling='none', float factor=1.0, int original_positions=0, "
+      "float low=1.0, float high=0.0, float magnitude=0.0, "
+      "bool truncate=True) -> (Tensor cos, Tensor sin)");
   m.def("rotate(Tensor heads, Tensor cos, Tensor sin) -> Tensor", &RotateHeads);
 }
 TORCH_LIBRARY_IMPL(tarn, CompositeExplicitAutograd, m) {

@@ -6,8 +6,11 @@
 // bias_ij:
 //   p_ij = exp(s_ij) / sum_{l in A(i)} exp(s_il)
 //   o_i = sum_{j in A(i)} p_ij v_j
-// What is not allowed is skipped, never multiplied by zero: NaN there has no
-// influence. A query that may read nothing gets 0 and sends no gradient.
+// A soft cap c makes c tanh(softmax_temp q_i . k_j / c) of the product (Gemma
+// 2, arXiv 2408.00118); a sink t of each head adds exp(t) to the sum (gpt-oss,
+// arXiv 2508.10925). Exact top-k takes neither, nor a window. What is not
+// allowed is skipped, never multiplied by zero: NaN there has no influence. A
+// query that may read nothing gets 0 and sends no gradient.
 //
 // float32, bfloat16 and float16 run the kernel (kernels/softmax_attention),
 // once differentiable; float64 runs the composed form, differentiable to any
@@ -41,6 +44,11 @@ struct SoftmaxOptions {
   std::optional<double> softmax_temp;  // none: 1 / sqrt(K); 0 is honoured
   OptionalTensor bias;  // broadcastable to [B, H, T, S], differentiable
   Dropout dropout;      // on the final weights
+  /// w >= 1, causal only: the last w keys alone, j > i + causal_offset - w.
+  c10::SymInt window = 0;
+  double softcap = 0;  // c; 0: none
+  OptionalTensor sinks =
+      std::nullopt;  // [H], differentiable; -infinity: none for that head
 };
 
 struct AttentionResult {

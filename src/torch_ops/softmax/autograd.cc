@@ -23,13 +23,15 @@ using ForwardSignature = TwoTensors(const at::Tensor&, const at::Tensor&,
                                     const OptionalTensor&,
                                     const OptionalTensor&,
                                     const OptionalTensor&, bool, c10::SymInt,
-                                    c10::SymInt, std::optional<double>, double);
-using BackwardSignature = Gradients4(
+                                    c10::SymInt, std::optional<double>, double,
+                                    c10::SymInt, double, const OptionalTensor&);
+using BackwardSignature = Gradients5(
     const at::Tensor&, const at::Tensor&, const at::Tensor&, const at::Tensor&,
     const at::Tensor&, const at::Tensor&, const OptionalTensor&,
     const OptionalTensor&, const OptionalTensor&, const OptionalTensor&,
     const OptionalTensor&, bool, c10::SymInt, c10::SymInt,
-    std::optional<double>, double, bool);
+    std::optional<double>, double, c10::SymInt, double, const OptionalTensor&,
+    bool);
 
 using TopkSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                  const at::Tensor&, const OptionalTensor&,
@@ -45,10 +47,11 @@ TwoTensors CallForward(const SoftmaxCall& c) {
                      c.masks.key_mask, c.masks.key_lengths, c.options.bias,
                      c.options.dropout.seed, c.masks.causal,
                      c.masks.causal_offset, c.local_context,
-                     c.options.softmax_temp, c.options.dropout.probability);
+                     c.options.softmax_temp, c.options.dropout.probability,
+                     c.options.window, c.options.softcap, c.options.sinks);
 }
 
-Gradients4 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
+Gradients5 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
   static const auto handle =
       FindGradientOp<BackwardSignature>("tarn::softmax_attention_backward");
   return handle.call(
@@ -56,7 +59,8 @@ Gradients4 CallBackward(const SoftmaxCall& c, const GradientInputs& from) {
       c.masks.attention_mask, c.masks.key_mask, c.masks.key_lengths,
       c.options.bias, c.options.dropout.seed, c.masks.causal,
       c.masks.causal_offset, c.local_context, c.options.softmax_temp,
-      c.options.dropout.probability, from.want_bias);
+      c.options.dropout.probability, c.options.window, c.options.softcap,
+      c.options.sinks, from.want_bias);
 }
 
 void SaveCall(AutogradContext* ctx, const SoftmaxCall& c, const at::Tensor& out,
@@ -65,12 +69,14 @@ void SaveCall(AutogradContext* ctx, const SoftmaxCall& c, const at::Tensor& out,
       {c.queries, c.keys, c.values, UndefinedOr(c.masks.attention_mask),
        UndefinedOr(c.masks.key_mask), UndefinedOr(c.masks.key_lengths),
        UndefinedOr(c.options.bias), UndefinedOr(c.options.dropout.seed), out,
-       statistics});
+       statistics, UndefinedOr(c.options.sinks)});
   ctx->saved_data["causal"] = c.masks.causal;
   ctx->saved_data["causal_offset"] = c.masks.causal_offset;
   ctx->saved_data["local_context"] = c.local_context;
   ctx->saved_data["softmax_temp"] = c.options.softmax_temp;
   ctx->saved_data["dropout"] = c.options.dropout.probability;
+  ctx->saved_data["window"] = c.options.window;
+  ctx->saved_data["softcap"] = c.options.softcap;
 }
 
 SoftmaxCall SavedCall(AutogradContext* ctx, const variable_list& saved) {
@@ -82,7 +88,10 @@ SoftmaxCall SavedCall(AutogradContext* ctx, const variable_list& saved) {
            NoneOr(saved[3]), NoneOr(saved[4]), NoneOr(saved[5])},
           {data["softmax_temp"].toOptional<double>(),
            NoneOr(saved[6]),
-           {data["dropout"].toDouble(), NoneOr(saved[7])}},
+           {data["dropout"].toDouble(), NoneOr(saved[7])},
+           data["window"].toSymInt(),
+           data["softcap"].toDouble(),
+           NoneOr(saved[10])},
           data["local_context"].toSymInt()};
 }
 
@@ -92,7 +101,8 @@ struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
 
   static variable_list forward(AutogradContext* ctx, const at::Tensor&,
                                const at::Tensor&, const at::Tensor&,
-                               const OptionalTensor&, const SoftmaxCall& call) {
+                               const OptionalTensor&, const OptionalTensor&,
+                               const SoftmaxCall& call) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [out, statistics] = CallForward(call);
     SaveCall(ctx, call, out, statistics);
@@ -102,29 +112,35 @@ struct SoftmaxFunction : public torch::autograd::Function<SoftmaxFunction> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    if (!grads[0].defined()) return variable_list(5);
+    if (!grads[0].defined()) return variable_list(6);
     const variable_list saved = ctx->get_saved_variables();
     SoftmaxCall call = SavedCall(ctx, saved);
     const bool wants_bias =
         call.options.bias.has_value() && ctx->needs_input_grad(3);
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
       variable_list found = ComposedGradients(
-          {call.queries, call.keys, call.values,
-           UndefinedOr(call.options.bias)},
+          {call.queries, call.keys, call.values, UndefinedOr(call.options.bias),
+           UndefinedOr(call.options.sinks)},
           grads, [&](const variable_list& in) {
             call.queries = in[0];
             call.keys = in[1];
             call.values = in[2];
             call.options.bias = NoneOr(in[3]);
+            call.options.sinks = NoneOr(in[4]);
             return variable_list{std::get<0>(ComposedSoftmax(call))};
           });
-      found.resize(5);
+      found.resize(6);
       return found;
     }
-    const auto [queries, keys, values, bias] =
+    const auto [queries, keys, values, bias, sinks] =
         CallBackward(call, {grads[0], saved[8], saved[9], wants_bias});
     const at::Tensor none;
-    return {queries, keys, values, wants_bias ? bias : none, none};
+    return {queries,
+            keys,
+            values,
+            wants_bias ? bias : none,
+            call.options.sinks.has_value() ? sinks : none,
+            none};
   }
 };
 
@@ -138,12 +154,14 @@ TwoTensors ForwardComposed(const SoftmaxCall& call) {
 TwoTensors ForwardAutograd(const SoftmaxCall& call) {
   if (call.composes()) return ForwardComposed(call);
   WithTorchErrors([&] { CheckSoftmaxCall(kOp, call); });
-  if (!WantsGradient(call.queries, call.keys, call.values, call.options.bias)) {
+  if (!WantsGradient(call.queries, call.keys, call.values, call.options.bias,
+                     call.options.sinks)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return CallForward(call);
   }
-  const variable_list results = SoftmaxFunction::apply(
-      call.queries, call.keys, call.values, call.options.bias, call);
+  const variable_list results =
+      SoftmaxFunction::apply(call.queries, call.keys, call.values,
+                             call.options.bias, call.options.sinks, call);
   return {results[0], results[1]};
 }
 
@@ -183,19 +201,21 @@ constexpr char kArguments[] =
     "Tensor? key_mask=None, Tensor? key_lengths=None, Tensor? bias=None, "
     "Tensor? seed=None, bool causal=False, SymInt causal_offset=0, "
     "SymInt local_context=0, float? softmax_temp=None, float dropout=0.0";
+constexpr char kMore[] =
+    ", SymInt window=0, float softcap=0.0, Tensor? sinks=None";
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
-  m.def(StrCat("softmax_attention(", kArguments,
+  m.def(StrCat("softmax_attention(", kArguments, kMore,
                ") -> (Tensor out, Tensor statistics)")
             .c_str());
   m.def(StrCat(
             "softmax_attention_backward(Tensor grad_out, Tensor out, "
             "Tensor statistics, ",
-            kArguments,
+            kArguments, kMore,
             ", bool want_bias=True) -> (Tensor grad_queries, Tensor grad_keys, "
-            "Tensor grad_values, Tensor grad_bias)")
+            "Tensor grad_values, Tensor grad_bias, Tensor grad_sinks)")
             .c_str());
-  m.def(StrCat("softmax_attention_weights(", kArguments,
+  m.def(StrCat("softmax_attention_weights(", kArguments, kMore,
                ") -> (Tensor out, Tensor weights)")
             .c_str());
   m.def(
@@ -272,6 +292,13 @@ AttentionResult ExactTopkAttention(const at::Tensor& queries,
                                    const AttentionMasks& masks,
                                    const SoftmaxOptions& options,
                                    bool need_weights) {
+  WithTorchErrors([&] {
+    if (options.window != 0 || options.softcap != 0 ||
+        options.sinks.has_value()) {
+      throw ArgumentError("exact_topk_attention: options",
+                          "neither window, softcap nor sinks", "one of them");
+    }
+  });
   auto [out, weights] = softmax_autograd::ExactTopkFlat(
       queries, keys, values, masks.attention_mask, masks.key_mask,
       masks.key_lengths, options.bias, options.dropout.seed, masks.causal,

@@ -8,8 +8,8 @@
 #include <string>
 #include <tuple>
 
-#include "torch_ops/softmax/attention.h"
 #include "torch_ops/common/call.h"
+#include "torch_ops/softmax/attention.h"
 
 namespace tarn::ops {
 
@@ -25,7 +25,8 @@ struct SoftmaxCall {
   double temperature() const;
   /// Whether the composed form serves the call.
   bool composes() const {
-    return !KernelServesAttention(queries, keys, values, options.bias);
+    return !KernelServesAttention(queries, keys, values, options.bias,
+                                  options.sinks);
   }
 };
 

@@ -1,7 +1,7 @@
 // Softmax attention from plain torch operators: what serves devices without
 // kernels, float64 and gradients of gradients; the weights on request; exact
-// top-k. Sizes may be symbolic, so that compilers can trace all but the blocks of
-// top-k.
+// top-k. Sizes may be symbolic, so that compilers can trace all but the blocks
+// of top-k.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/arange.h>
@@ -10,10 +10,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sort.h>
+#include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
@@ -21,9 +23,9 @@
 #include <cmath>
 #include <vector>
 
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/layers/call.h"
 #include "torch_ops/softmax/call.h"
-#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -43,17 +45,29 @@ at::Tensor FourAxes(at::Tensor plane) {
   return plane;
 }
 
-// Pairs inside the window of `local_context` keys: [1, 1, T, S].
-at::Tensor Window(const SoftmaxCall& call) {
+// What a window leaves of a query's keys: low <= j - i < high.
+struct KeyBand {
+  c10::SymInt low, high;
+};
+
+// Of the window of local_context keys or, without one, of the last `window`.
+KeyBand BandOf(const SoftmaxCall& call) {
+  const c10::SymInt& c = call.local_context;
+  if (c != 0) return {-(c / 2), (c + 1) / 2};
+  const c10::SymInt& last = call.masks.causal_offset;
+  return {last - call.options.window + 1, last + 1};
+}
+
+// Pairs inside a band: [1, 1, T, S].
+at::Tensor Window(const SoftmaxCall& call, const KeyBand& band) {
   const auto range = [&](const at::Tensor& rows) {
     return at::arange(at::Scalar(rows.sym_size(1)),
                       rows.options().dtype(at::kLong));
   };
   const at::Tensor ahead = range(call.keys).unsqueeze(0) -
                            range(call.queries).unsqueeze(1);  // j - i
-  const c10::SymInt& c = call.local_context;
-  return ahead.ge(at::Scalar(-(c / 2)))
-      .logical_and(ahead.lt(at::Scalar((c + 1) / 2)))
+  return ahead.ge(at::Scalar(band.low))
+      .logical_and(ahead.lt(at::Scalar(band.high)))
       .unsqueeze(0)
       .unsqueeze(0);
 }
@@ -64,23 +78,40 @@ at::Tensor Allowed(const SoftmaxCall& call) {
   const auto also = [&](const at::Tensor& term) {
     allowed = allowed.defined() ? allowed.logical_and(term) : term;
   };
-  if (call.local_context != 0) also(Window(call));
+  if (call.local_context != 0) also(Window(call, BandOf(call)));
+  if (call.options.window != 0) {
+    SoftmaxCall last = call;
+    last.local_context = 0;
+    also(Window(call, BandOf(last)));
+  }
   if (call.options.bias.has_value()) {
     also(FourAxes(*call.options.bias).ne(-INFINITY));
   }
   return allowed;
 }
 
+// softmax_temp q . k under the soft cap.
+at::Tensor Capped(const SoftmaxCall& call, const at::Tensor& products) {
+  const double cap = call.options.softcap;
+  return cap == 0 ? products : cap * at::tanh(products / cap);
+}
+
 // softmax over the last axis where `allowed` (undefined: everywhere); rows
 // without an allowed entry are 0. Both branches of each where stay finite, so
-// that gradients of any order do.
-at::Tensor MaskedSoftmax(const at::Tensor& scores, const at::Tensor& allowed) {
+// that gradients of any order do. Scores are [..., H, T, S].
+at::Tensor MaskedSoftmax(const SoftmaxCall& call, const at::Tensor& scores,
+                         const at::Tensor& allowed) {
   if (scores.sym_size(-1) == 0) return scores;
+  at::Tensor sinks;  // [H, 1, 1]
+  if (call.options.sinks.has_value()) {
+    sinks = call.options.sinks->to(scores.scalar_type()).view({-1, 1, 1});
+  }
   at::Tensor seen = scores.detach();
   if (allowed.defined()) {
     seen = at::where(allowed, seen, Zero(seen).sub(INFINITY));
   }
   at::Tensor largest = at::amax(seen, {-1}, /*keepdim=*/true);
+  if (sinks.defined()) largest = at::maximum(largest, sinks.detach());
   largest = at::where(largest == -INFINITY, Zero(largest), largest);
   at::Tensor shifted = scores - largest;
   if (allowed.defined()) {
@@ -90,7 +121,8 @@ at::Tensor MaskedSoftmax(const at::Tensor& scores, const at::Tensor& allowed) {
   if (allowed.defined()) {
     weights = at::where(allowed, weights, Zero(weights));
   }
-  const at::Tensor sum = weights.sum(-1, /*keepdim=*/true);
+  at::Tensor sum = weights.sum(-1, /*keepdim=*/true);
+  if (sinks.defined()) sum = sum + (sinks - largest).exp();
   return weights / at::where(sum == 0, at::ones_like(sum), sum);
 }
 
@@ -99,8 +131,8 @@ at::Tensor Scores(const SoftmaxCall& call) {
   const at::Tensor kept = KeptKeys(call.masks, call.keys);
   const at::Tensor queries = HeadsFirst(call.queries, {});
   const at::Tensor keys = HeadsFirst(call.keys, kept);
-  at::Tensor scores =
-      at::matmul(queries, keys.transpose(-1, -2)) * call.temperature();
+  at::Tensor scores = Capped(
+      call, at::matmul(queries, keys.transpose(-1, -2)) * call.temperature());
   if (call.options.bias.has_value()) {
     const at::Tensor bias =
         FourAxes(*call.options.bias).to(scores.scalar_type());
@@ -114,25 +146,36 @@ at::Tensor Scores(const SoftmaxCall& call) {
 // Whether the window's blocks serve the call: masks of pairs and dropout are
 // laid out over all keys, and a block as wide as the sequence saves nothing.
 bool FitsWindows(const SoftmaxCall& call) {
-  return call.local_context != 0 &&
-         call.local_context < call.keys.sym_size(1) / 2 && !call.masks.attention_mask.has_value() &&
-         !call.options.bias.has_value() &&
-         call.options.dropout.probability == 0.0;
+  if (call.masks.attention_mask.has_value() || call.options.bias.has_value() ||
+      call.options.dropout.probability != 0.0) {
+    return false;
+  }
+  const c10::SymInt half = call.keys.sym_size(1) / 2;
+  if (call.options.window == 0) {
+    return call.local_context != 0 && call.local_context < half;
+  }
+  // Both windows at once, and windows that lie beside all keys, are rare.
+  return call.local_context == 0 && call.options.window < half &&
+         call.masks.causal_offset >= -call.queries.sym_size(1) &&
+         call.masks.causal_offset <= call.keys.sym_size(1);
 }
 
-// Blocks of b queries against the b + c - 1 keys that any of them may read:
-// key place w of query a stands w - a - floor(c / 2) positions ahead of it.
+// Blocks of b queries against the b + c - 1 keys that any of them may read, c
+// the width of the band: key place w of query a stands w - a + band.low
+// positions ahead of it.
 at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
-  const int64_t c = call.local_context.guard_int(__FILE__, __LINE__);
+  const KeyBand band = BandOf(call);
+  const int64_t low = band.low.guard_int(__FILE__, __LINE__);
+  const int64_t c = band.high.guard_int(__FILE__, __LINE__) - low;
   const int64_t block = std::max<int64_t>(c, 16), width = block + c - 1;
   const c10::SymInt tokens = call.queries.sym_size(1);
   const c10::SymInt keys = call.keys.sym_size(1);
   const c10::SymInt blocks = ((tokens + (block - 1)) / block).max(1);
-  const c10::SymInt behind = blocks * block + (c - 1 - c / 2) - keys;
+  const c10::SymInt behind = blocks * block + (c - 1 + low) - keys;
   // [B, S, ...] as [B, blocks, ..., width]; what is no key is 0.
   const auto windows = [&](const at::Tensor& x) {
     std::vector<c10::SymInt> pad(static_cast<size_t>(2 * (x.dim() - 2)), 0);
-    pad.push_back(c / 2);
+    pad.push_back(-low);
     pad.push_back(behind);
     return at::constant_pad_nd_symint(x, pad, 0).unfold(1, width, block);
   };
@@ -152,14 +195,14 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
   at::Tensor allowed = ahead.ge(0).logical_and(ahead.lt(c));
   if (call.masks.causal) {
     allowed = allowed.logical_and(
-        ahead.le(at::Scalar(Reach(call.masks, tokens, keys) + c / 2)));
+        ahead.le(at::Scalar(Reach(call.masks, tokens, keys) - low)));
   }
   if (!kept.defined()) {
     kept = at::ones_symint({1, keys}, q.options().dtype(at::kBool));
   }
   allowed = allowed.logical_and(windows(kept).unsqueeze(2).unsqueeze(3));
-  const at::Tensor weights =
-      MaskedSoftmax(at::matmul(q, k) * call.temperature(), allowed);
+  const at::Tensor weights = MaskedSoftmax(
+      call, Capped(call, at::matmul(q, k) * call.temperature()), allowed);
   return at::matmul(weights, v.transpose(-1, -2))
       .transpose(2, 3)
       .flatten(1, 2)
@@ -174,16 +217,16 @@ bool ServedByTorch(const SoftmaxCall& call) {
   const AttentionMasks& masks = call.masks;
   if (call.queries.is_cpu() || call.queries.is_meta() || ComposedForced() ||
       HasTangent(call.queries) || HasTangent(call.keys) ||
-      HasTangent(call.values) ||
-      call.local_context != 0 || call.options.bias.has_value() ||
+      HasTangent(call.values) || call.local_context != 0 ||
+      call.options.window != 0 || call.options.softcap != 0 ||
+      call.options.sinks.has_value() || call.options.bias.has_value() ||
       call.options.dropout.probability != 0.0 ||
       masks.attention_mask.has_value() || masks.key_mask.has_value() ||
       masks.key_lengths.has_value()) {
     return false;
   }
-  return !masks.causal ||
-         (masks.causal_offset == 0 &&
-          call.queries.sym_size(1) == call.keys.sym_size(1));
+  return !masks.causal || (masks.causal_offset == 0 &&
+                           call.queries.sym_size(1) == call.keys.sym_size(1));
 }
 
 // ---- Exact top-k.
@@ -278,7 +321,7 @@ std::pair<at::Tensor, at::Tensor> TopkBlock(const SoftmaxCall& call,
 }  // namespace
 
 at::Tensor ComposedSoftmaxWeights(const SoftmaxCall& call) {
-  return MaskedSoftmax(Scores(call), Allowed(call));
+  return MaskedSoftmax(call, Scores(call), Allowed(call));
 }
 
 at::Tensor ComposedTopkIndices(const SoftmaxCall& call,
@@ -334,9 +377,10 @@ TwoTensors ComposedExactTopk(const SoftmaxCall& call, int64_t topk,
   const Dropout& dropout = call.options.dropout;
   if (dropout.probability > 0) {
     factors = ComposedDropout(
-        at::ones_symint({call.queries.sym_size(0), call.queries.sym_size(2),
-                         queries, width},
-                        call.queries.options().dtype(ComputeType(call.queries))),
+        at::ones_symint(
+            {call.queries.sym_size(0), call.queries.sym_size(2), queries,
+             width},
+            call.queries.options().dtype(ComputeType(call.queries))),
         dropout.probability, dropout.seed);
   }
   std::vector<at::Tensor> outs, weights;

@@ -7,10 +7,10 @@
 #include <cmath>
 #include <string>
 
-#include "torch_ops/softmax/attention.h"
-#include "torch_ops/layers/call.h"
-#include "torch_ops/softmax/call.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/layers/call.h"
+#include "torch_ops/softmax/attention.h"
+#include "torch_ops/softmax/call.h"
 
 namespace tarn::ops {
 namespace {
@@ -169,6 +169,24 @@ void CheckSoftmaxCall(const char* op, const SoftmaxCall& call) {
       !std::isfinite(*call.options.softmax_temp)) {
     throw ArgumentError(where("softmax_temp"), "a finite number",
                         StrCat(*call.options.softmax_temp));
+  }
+  const SoftmaxOptions& more = call.options;
+  if (more.window < 0 || (more.window > 0 && !call.masks.causal)) {
+    throw ArgumentError(where("window"),
+                        "a positive number, for causal attention",
+                        StrCat(more.window));
+  }
+  if (!(more.softcap >= 0 && std::isfinite(more.softcap))) {
+    throw ArgumentError(where("softcap"), "a positive number, or 0 for none",
+                        StrCat(more.softcap));
+  }
+  if (more.sinks.has_value()) {
+    if (!more.sinks->is_floating_point()) {
+      throw DTypeError(where("sinks"), "a floating-point type",
+                       c10::toString(more.sinks->scalar_type()));
+    }
+    WantDevice(where("sinks"), *more.sinks, q);
+    WantSizes(where("sinks"), *more.sinks, {q.sym_size(2)});
   }
   (void)MakeDropoutKey({call.options.dropout.probability, 0});
   if (call.options.dropout.probability > 0 && !call.options.dropout.seed) {

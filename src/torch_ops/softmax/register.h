@@ -10,8 +10,10 @@
 
 namespace tarn::ops {
 
-// grad_queries, grad_keys, grad_values, grad_bias ([0] unless wanted).
-using Gradients4 = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
+// grad_queries, grad_keys, grad_values, grad_bias ([0] unless wanted),
+// grad_sinks ([0] without sinks).
+using Gradients5 =
+    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 // What the gradient reads besides the call.
 struct GradientInputs {
@@ -34,18 +36,34 @@ struct GradientInputs {
         {softmax_temp, bias, {dropout, seed}}, std::move(local_context) \
   }
 
+// What exact top-k does not take.
+#define TARN_SOFTMAX_MORE \
+  c10::SymInt window, double softcap, const OptionalTensor &sinks
+#define TARN_SOFTMAX_WHOLE_CALL                                      \
+  SoftmaxCall {                                                      \
+    queries, keys, values,                                           \
+        {causal, std::move(causal_offset), attention_mask, key_mask, \
+         key_lengths},                                               \
+        {softmax_temp,      bias,    {dropout, seed},                \
+         std::move(window), softcap, sinks},                         \
+        std::move(local_context)                                     \
+  }
+
 template <TwoTensors (*kForward)(const SoftmaxCall&)>
 TwoTensors FlatForward(const at::Tensor& queries, const at::Tensor& keys,
-                       const at::Tensor& values, TARN_SOFTMAX_ARGUMENTS) {
-  return kForward(TARN_SOFTMAX_CALL);
+                       const at::Tensor& values, TARN_SOFTMAX_ARGUMENTS,
+                       TARN_SOFTMAX_MORE) {
+  return kForward(TARN_SOFTMAX_WHOLE_CALL);
 }
 
-template <Gradients4 (*kBackward)(const SoftmaxCall&, const GradientInputs&)>
-Gradients4 FlatBackward(const at::Tensor& grad_out, const at::Tensor& out,
+template <Gradients5 (*kBackward)(const SoftmaxCall&, const GradientInputs&)>
+Gradients5 FlatBackward(const at::Tensor& grad_out, const at::Tensor& out,
                         const at::Tensor& statistics, const at::Tensor& queries,
                         const at::Tensor& keys, const at::Tensor& values,
-                        TARN_SOFTMAX_ARGUMENTS, bool want_bias) {
-  return kBackward(TARN_SOFTMAX_CALL, {grad_out, out, statistics, want_bias});
+                        TARN_SOFTMAX_ARGUMENTS, TARN_SOFTMAX_MORE,
+                        bool want_bias) {
+  return kBackward(TARN_SOFTMAX_WHOLE_CALL,
+                   {grad_out, out, statistics, want_bias});
 }
 
 template <at::Tensor (*kTopk)(const SoftmaxCall&, const c10::SymInt&)>

@@ -17,7 +17,7 @@ constexpr char kOp[] = "softmax_attention";
 
 // Float32 tensors of a call in the kernel's terms; they keep the data alive.
 struct KernelTensors {
-  at::Tensor queries, keys, values, key_mask, key_lengths, mask, bias;
+  at::Tensor queries, keys, values, key_mask, key_lengths, mask, bias, sinks;
   BlockedAttentionOptions options;
   BlockedAttentionInputs inputs;
 };
@@ -73,7 +73,13 @@ KernelTensors MakeKernelTensors(const SoftmaxCall& call) {
     k.bias = call.options.bias->to(at::kFloat);
     k.inputs.bias = PlaneOf<float>(call, k.bias);
   }
+  if (call.options.sinks.has_value()) {
+    k.sinks = call.options.sinks->to(at::kFloat).contiguous();
+    k.inputs.sinks = k.sinks.const_data_ptr<float>();
+  }
   k.options.scale = static_cast<float>(call.temperature());
+  k.options.window = call.options.window.expect_int();
+  k.options.softcap = static_cast<float>(call.options.softcap);
   k.options.causal = masks.causal;
   k.options.causal_offset = masks.causal_offset.expect_int();
   k.options.local_context = call.local_context.expect_int();
@@ -149,8 +155,8 @@ at::Tensor BiasGradient(const SoftmaxCall& call, bool wanted,
   return grad;
 }
 
-Gradients4 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
-  return WithTorchErrors([&]() -> Gradients4 {
+Gradients5 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
+  return WithTorchErrors([&]() -> Gradients5 {
     CheckSoftmaxCall(kOp, call);
     WantKernelDType(call);
     const KernelTensors k = MakeKernelTensors(call);
@@ -173,6 +179,11 @@ Gradients4 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
     g.grad_keys = RowsView(keys);
     g.grad_values = RowsView(values);
     const at::Tensor bias = BiasGradient(call, from.want_bias, g);
+    const bool sinks = call.options.sinks.has_value();
+    // Of each batch row.
+    const at::Tensor of_sinks =
+        sinks ? EmptyDense({q[0], q[2]}) : at::empty({0}, queries.options());
+    if (sinks) g.grad_sinks = of_sinks.data_ptr<float>();
     TorchExecutor executor;
     const Workspace workspace(BlockedAttentionWorkspaceBytes(
         k.inputs, executor.width(), /*backward=*/true));
@@ -182,17 +193,22 @@ Gradients4 BackwardCpu(const SoftmaxCall& call, const GradientInputs& from) {
     return {
         queries.to(dtype), keys.to(dtype), values.to(dtype),
         bias.to(call.options.bias.has_value() ? call.options.bias->scalar_type()
-                                              : dtype)};
+                                              : dtype),
+        sinks ? of_sinks.sum(0).to(call.options.sinks->scalar_type())
+              : of_sinks.to(dtype)};
   });
 }
 
-Gradients4 BackwardMeta(const SoftmaxCall& call, const GradientInputs& from) {
+Gradients5 BackwardMeta(const SoftmaxCall& call, const GradientInputs& from) {
   const auto like = [](const at::Tensor& tensor) {
     return at::empty_symint(tensor.sym_sizes(), tensor.options());
   };
   return {like(call.queries), like(call.keys), like(call.values),
           from.want_bias && call.options.bias.has_value()
               ? like(*call.options.bias)
+              : at::empty({0}, call.queries.options()),
+          call.options.sinks.has_value()
+              ? like(*call.options.sinks)
               : at::empty({0}, call.queries.options())};
 }
 

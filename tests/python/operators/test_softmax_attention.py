@@ -48,6 +48,18 @@ def masks_of(name, B=2, T=13, S=13, H=2):
         "dense": lambda: dict(attention_mask=torch.rand(B, 1, T, S) > 0.4),
         "dense-2d": lambda: dict(attention_mask=torch.rand(T, S) > 0.4, causal=True),
         "bias": lambda: dict(bias=torch.randn(1, H, T, S), softmax_temp=0.3),
+        "window": lambda: dict(causal=True, causal_offset=S - T, window=4),
+        "softcap": lambda: dict(softcap=0.7, softmax_temp=1.5, key_mask=torch.rand(B, S) > 0.4),
+        "sinks": lambda: dict(causal=True, sinks=torch.randn(H)),
+        "every option": lambda: dict(
+            causal=True,
+            causal_offset=3,
+            window=5,
+            softcap=1.1,
+            sinks=torch.randn(H),
+            key_lengths=torch.tensor([S, S - 4]),
+            bias=torch.randn(B, 1, 1, S),
+        ),
         "everything": lambda: dict(
             causal=True,
             causal_offset=3,
@@ -61,6 +73,7 @@ def masks_of(name, B=2, T=13, S=13, H=2):
 
 
 MASKS = ("none", "causal", "offset", "key-mask", "lengths", "dense", "dense-2d", "bias")
+MORE = ("window", "softcap", "sinks", "every option")
 TOLERANCE = {torch.float32: 3e-6, torch.float64: 1e-13, torch.bfloat16: 2e-2}
 
 
@@ -76,6 +89,62 @@ def test_equals_the_definition(kind, masks, dtype):
         assert given.dtype == dtype and given.shape == (2, T, 2, 3)
         wanted, _ = reference(q, k, v, **options, **extra)
         assert (given.double() - wanted).abs().max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("masks", MORE)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_window_cap_and_sinks_equal_the_definition(masks, dtype):
+    for T, S in ((13, 13), (9, 21), (1, 21), (21, 9)):
+        q, k, v = tensors(T=T, S=S, dtype=dtype)
+        options = masks_of(masks, T=T, S=S)
+        given, weights = full_attention(q, k, v, need_weights=True, **options)
+        wanted, wide = reference(q, k, v, **options)
+        assert (given.double() - wanted).abs().max() < TOLERANCE[dtype]
+        assert (weights.double() - wide).abs().max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("masks", MORE)
+def test_gradients_of_window_cap_and_sinks_equal_those_of_the_definition(masks):
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        call = tensors(T=11, S=19, requires_grad=True, dtype=dtype)
+        options = masks_of(masks, T=11, S=19)
+        for name in ("bias", "sinks"):
+            if name in options:
+                options[name] = options[name].to(dtype).requires_grad_()
+                call.append(options[name])
+        grad = torch.randn(2, 11, 2, 3)
+        given = torch.autograd.grad(full_attention(*call[:3], **options), call, grad.to(dtype))
+        wide, _ = reference(*call[:3], **options)
+        wanted = torch.autograd.grad(wide, call, grad.double())
+        for a, b in zip(given, wanted):
+            assert a.shape == b.shape and (a - b).abs().max() < bound
+
+
+def test_the_last_keys_are_a_band():
+    # The composed form cuts windows into blocks; T and S take it across their ends.
+    for T, S in ((130, 130), (1, 130), (40, 130), (130, 40)):
+        q, k, v = tensors(T=T, S=S, dtype=torch.float64)
+        keys = torch.rand(2, S) > 0.2
+        for offset in (S - T, 3, -7, 200):
+            for window in (1, 5, 17):
+                ahead = torch.arange(S) - torch.arange(T)[:, None] - offset
+                given = full_attention(
+                    q, k, v, causal=True, causal_offset=offset, window=window, key_mask=keys
+                )
+                wanted = full_attention(
+                    q, k, v, attention_mask=(ahead <= 0) & (ahead > -window), key_mask=keys
+                )
+                torch.testing.assert_close(given, wanted)
+
+
+def test_a_ring_of_the_last_keys_gives_the_rows_of_a_window():
+    q, k, v = tensors(T=60)
+    sinks = torch.randn(2)
+    whole = full_attention(q, k, v, causal=True, window=9, softcap=2.0, sinks=sinks)
+    for t in range(60):
+        seen = slice(max(0, t - 8), t + 1)
+        step = full_attention(q[:, t : t + 1], k[:, seen], v[:, seen], softcap=2.0, sinks=sinks)
+        torch.testing.assert_close(step, whole[:, t : t + 1], atol=2e-6, rtol=0)
 
 
 @kinds

@@ -41,6 +41,12 @@ def masks(dtype=torch.float32, requires_grad=True):
 RICH = dict(causal=True, causal_offset=2, softmax_temp=0.4, dropout=0.25)
 
 
+def more(dtype=torch.float32, requires_grad=True):
+    """The arguments that exact top-k does not take."""
+    sinks = torch.randn(H, dtype=dtype, requires_grad=requires_grad)
+    return RICH | dict(window=4, softcap=0.9, sinks=sinks)
+
+
 @pytest.mark.parametrize(
     "rich, dtype",
     [
@@ -55,6 +61,7 @@ def test_opcheck_forward(rich, dtype):
         opcheck(FORWARD, tensors(dtype), dict(local_context=3))
     else:
         opcheck(FORWARD, (*tensors(dtype), *masks(dtype)), RICH)
+        opcheck(FORWARD, (*tensors(dtype), *masks(dtype)), more(dtype))
 
 
 def test_opcheck_backward_weights_and_topk():
@@ -64,6 +71,10 @@ def test_opcheck_backward_weights_and_topk():
     opcheck(BACKWARD, (torch.randn_like(out), out, statistics, q, k, v, *rest), RICH)
     grad = torch.randn_like(out)
     opcheck(BACKWARD, (grad, out, statistics, q, k, v, *rest), RICH | dict(want_bias=False))
+    options = more(requires_grad=False)
+    out, statistics = FORWARD(q, k, v, *rest, **options)
+    opcheck(BACKWARD, (grad, out, statistics, q, k, v, *rest), options)
+    opcheck(WEIGHTS, (*tensors(), *masks()), more())
     opcheck(INDICES, (q, k, v, *rest), RICH | dict(width=5))
     opcheck(WEIGHTS, (*tensors(), *masks()), RICH)
     opcheck(TOPK, (*tensors(), *masks()), RICH | dict(topk=4, need_weights=True))
@@ -90,15 +101,28 @@ def calls(dtype=torch.float64):
     def topk(q, k, v, bias):
         return exact_topk_attention(q, k, v, topk=3, bias=bias, need_weights=True, **everything)
 
-    return dict(full=full, local=local, topk=topk)
+    def capped(q, k, v, bias):
+        sinks = bias[:, 0, 0]
+        return full_attention(
+            q, k, v, bias=bias, causal=True, causal_offset=2, window=4, softcap=0.9, sinks=sinks
+        )
+
+    return dict(full=full, local=local, topk=topk, capped=capped)
 
 
-@pytest.mark.parametrize("kind", ["full", "local", "topk"])
+@pytest.mark.parametrize("kind", ["full", "local", "topk", "capped"])
 def test_gradcheck_float64(kind):
     bias = torch.randn(H, 1, S, dtype=torch.float64, requires_grad=True)
     call = (*tensors(torch.float64), bias)
     assert gradcheck(calls()[kind], call)
     small = [x.detach()[:1, :3, :1].requires_grad_() for x in call[:3]]
+    if kind == "capped":
+        sinks = torch.randn(1, dtype=torch.float64, requires_grad=True)
+        options = dict(causal=True, window=2, softcap=0.9)
+        assert gradgradcheck(
+            lambda *x: full_attention(*x[:3], sinks=x[3], **options), (*small, sinks)
+        )
+        return
     assert gradgradcheck(
         lambda q, k, v: (
             exact_topk_attention(q, k, v, topk=2)
@@ -126,14 +150,21 @@ def test_bias_with_minus_infinity_has_a_finite_gradient():
 @pytest.mark.parametrize(
     "kind, dtype, dynamic",
     [(kind, dtype, False) for kind in ("full", "local", "topk") for dtype in DTYPES]
-    + [("full", torch.float32, True), ("local", torch.float32, True)],
+    + [("full", torch.float32, True), ("local", torch.float32, True)]
+    + [("window", dtype, dynamic) for dtype in DTYPES for dynamic in (False, True)],
 )
 def test_compiles_without_graph_breaks(kind, dtype, dynamic):
+    torch._dynamo.reset()  # it compiles one function eight times at most
+
     def layer(q, k, v, mask):
         if kind == "full":
             return full_attention(q, k, v, key_mask=mask, causal=True, causal_offset=2)
         if kind == "local":
             return local_attention(q, k, v, local_context=5, key_mask=mask)
+        if kind == "window":
+            sinks = q[0, 0, :, 0]
+            options = dict(causal=True, causal_offset=2, window=3, softcap=0.9)
+            return full_attention(q, k, v, key_mask=mask, sinks=sinks, **options)
         return exact_topk_attention(q, k, v, topk=3, key_mask=mask)
 
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=dynamic)
@@ -187,6 +218,27 @@ def test_wrong_arguments_are_named(options, error, name, dtype):
     ):
         with pytest.raises(error, match=name):
             call()
+
+
+@pytest.mark.parametrize(
+    "options, error, name",
+    [
+        (dict(window=-1, causal=True), ValueError, "window"),
+        (dict(window=3), ValueError, "window"),
+        (dict(window=2.5, causal=True), TypeError, "window"),
+        (dict(softcap=-1.0), ValueError, "softcap"),
+        (dict(softcap=float("inf")), ValueError, "softcap"),
+        (dict(softcap="1"), TypeError, "softcap"),
+        (dict(sinks=torch.ones(H + 1)), ValueError, "sinks"),
+        (dict(sinks=torch.ones(H, 1)), ValueError, "sinks"),
+        (dict(sinks=torch.ones(H, dtype=torch.int64)), TypeError, "sinks"),
+        (dict(sinks=[1.0] * H), TypeError, "sinks"),
+    ],
+)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_wrong_windows_caps_and_sinks_are_named(options, error, name, dtype):
+    with pytest.raises(error, match=name):
+        full_attention(*tensors(dtype), **options)
 
 
 def test_wrong_operands_and_options_are_named():
