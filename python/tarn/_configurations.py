@@ -20,7 +20,7 @@ _MOST = 256  # answers kept: more than a program has kinds of layers
 
 
 def remembered(ask: Callable[[Config], Answer]) -> Callable[[Config], Answer]:
-    """Keeps the answers of `ask`, which are shared: nobody changes them. Errors are
+    """Keeps the answers of `ask`, which are shared and must not be modified. Errors are
     not kept."""
     answers: dict[str, Answer] = {}
 

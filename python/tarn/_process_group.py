@@ -2,11 +2,11 @@
 processes again.
 
 torchrun's agent keeps one store for all attempts of a job, and processes that are
-started again find in it what those before them wrote, addresses that nobody answers
-at among them (https://github.com/pytorch/pytorch/issues/135712). The first rank of
-an attempt therefore opens a store of its own and leaves its address with the agent; an
-address is of this attempt if that store answers there, since the agents end every
-process of an attempt before the next one begins.
+restarted find in it what their predecessors wrote, including addresses at which no
+process listens any more (https://github.com/pytorch/pytorch/issues/135712). The first
+rank of an attempt therefore opens its own store and leaves its address with the
+agent; an address is of this attempt if that store answers there, since the agents end
+every process of an attempt before the next one begins.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _store_of_first(agent: dist.Store, timeout_s: float) -> dist.Store:
             if store.get(_NAME).decode() == name:
                 store.set_timeout(datetime.timedelta(seconds=timeout_s))
                 return store
-        except (OSError, RuntimeError):  # of an earlier attempt: nobody, or somebody else
-            pass
+        except (OSError, RuntimeError):
+            pass  # an address of an earlier attempt: no process listens there, or another program
         time.sleep(_PAUSE_S)
     raise RuntimeError(f"want the first rank within {timeout_s:g} s, got no answer")

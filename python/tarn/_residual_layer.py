@@ -108,12 +108,12 @@ class ResidualLayer(torch.nn.Module):
         on."""
         *earlier, last = attentions
         # The pass that adds a part also computes what the next part reads.
-        behind = [*norms[1:], None] if self.pre_norm else norms
+        following = [*norms[1:], None] if self.pre_norm else norms
         y = fused.normed(norms[0], x) if self.pre_norm else x
-        for part, norm in zip(earlier, behind, strict=False):
+        for part, norm in zip(earlier, following, strict=False):
             y, x = fused.add_residual(part(y), x, self.dropout, norm)
             x = x if self.pre_norm else y
-        branch, (middle, end) = last(y), behind[len(earlier) :]
+        branch, (middle, end) = last(y), following[len(earlier) :]
         whole = self._rest(branch, x, middle, end)
         if whole is not None:
             return whole, None

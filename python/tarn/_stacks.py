@@ -69,8 +69,8 @@ class EncoderParts(ResidualLayer):
     def _with_state(
         self, x: torch.Tensor, state: Any, attend: Attend, lengths: Lengths | None = None
     ) -> tuple[torch.Tensor, Any]:
-        """Rows after a state, which holds what the feed-forward part carries beside
-        the tensors of the attention."""
+        """Rows after a state, which holds what the feed-forward part carries in
+        addition to the tensors of the attention."""
         sublayer, held = _keeping_state(attend)
         places = None
         if self.token_shift is not None:
@@ -103,7 +103,7 @@ class DecoderParts(ResidualLayer):
     ):
         if feed_forward == "channel-mix":
             raise ValueError(
-                f"{type(self).__name__}: feed_forward: want 'mlp' or 'swiglu' beside a memory, "
+                f"{type(self).__name__}: feed_forward: want 'mlp' or 'swiglu' with a memory, "
                 "which no channel mix has been defined for, got 'channel-mix'"
             )
         attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
@@ -124,7 +124,7 @@ class DecoderParts(ResidualLayer):
 
 
 def with_carried(state: Any, carried: torch.Tensor | None) -> Any:
-    """The state of an attention and what the feed-forward part carries beside it."""
+    """The state of an attention and what the feed-forward part carries with it."""
     if carried is None:
         return state
     if not isinstance(state, AttentionState):

@@ -43,7 +43,7 @@ class Plan:
         self.looked_at = [place for part in parts for place in part.looked_at]
         # Parameters of the norm after the layers, which the call may include.
         self.last: dict[str, Any] | None = None
-        # Methods that the call replaces: no object may have one of its own.
+        # Methods that the call replaces: no object may override one.
         self.methods: list[Place] = []
         if owner is not None:
             want(self.memory is not None)
@@ -110,7 +110,8 @@ class Plan:
         return True
 
     def disturbed(self) -> bool:
-        """Whether it may not be used now: a dropout acts or somebody listens."""
+        """Whether it may not be used now: dropout is active or a listener is
+        attached."""
         for module, dropout in self.dropouts:
             if module["training"] and dropout["p"] != 0:
                 return True

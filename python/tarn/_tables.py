@@ -1,6 +1,5 @@
-"""The tables behind configurations, as the C++ side has them: names, ranges,
-defaults and words of keys, what each mixer and feature map is. Nothing here is kept
-by hand."""
+"""The tables of configurations, as C++ has them: names, ranges, defaults and words of
+keys, and what each mixer and feature map is. Nothing here is maintained by hand."""
 
 from __future__ import annotations
 

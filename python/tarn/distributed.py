@@ -1,6 +1,6 @@
 """Linear attention over one sequence that is cut over the ranks of a process group.
 
-A sequence of T tokens lies in consecutive pieces on P ranks. What a rank needs of
+A sequence of T tokens is split into consecutive pieces on P ranks. What a rank needs of
 the others is the sum of their states, whose size does not depend on T, so that one
 all-gather of P states a call forward and one backward suffice, where softmax
 attention would move all keys and values. The group is torch's
@@ -39,7 +39,7 @@ def linear_attention(
     chunk_size: Optional[int] = None,
 ) -> Any:
     """:func:`tarn.ops.linear_attention` of the whole sequence, of which each rank has
-    a piece: rank r holds the tokens behind those of rank r - 1.
+    a piece: rank r holds the tokens after those of rank r - 1.
 
     Args:
         queries: [B, T_r, H, K], this rank's piece; T_r may be 0 and may differ from
@@ -55,7 +55,7 @@ def linear_attention(
             denominators are not offered.
         initial_state: the state before the first token; read on rank 0, None
             elsewhere. Receives a gradient there.
-        return_state: whether to return the state behind the last token too, on
+        return_state: whether to return the state after the last token too, on
             every rank.
 
     Returns:
@@ -81,7 +81,7 @@ def linear_attention(
     rank = dist.get_rank(group)
     if initial_state is not None and rank != 0:
         raise ValueError(
-            "distributed.linear_attention: initial_state: want None behind rank 0, "
+            "distributed.linear_attention: initial_state: want None on ranks other than 0, "
             f"got one on rank {rank}"
         )
     shared: dict[str, Any] = {

@@ -94,8 +94,8 @@ class BaseMask:
     @property
     def causal_offset(self) -> int | None:
         """The offset with which the mask keeps exactly j <= i + offset; None
-        where it does not. A mask that keeps everything has no offset of its own
-        and gives None, unless it is 1 x 1. Reads the matrix."""
+        where it does not. A mask that keeps everything has no definite offset and gives
+        None, unless it is 1 x 1. Reads the matrix."""
         kept = self.bool_matrix
         if kept.dim() != 2 or 0 in kept.shape:
             return None

@@ -5,9 +5,9 @@
 
 The flags are those of `tarn train`; `--batch` counts the rows of all ranks together.
 torch makes the process group (`--backend auto|gloo|nccl`, `--timeout SECONDS`), the
-C++ trainer does the rest: `libtarn_train.so`, found beside the operators or named by
-TARN_TRAIN_LIBRARY. Processes that torchrun starts again go on from the last
-checkpoint. docs/distributed.md has the whole story.
+C++ trainer does the rest: `libtarn_train.so`, found next to the operators or named by
+TARN_TRAIN_LIBRARY. Processes that torchrun restarts resume from the last checkpoint.
+docs/distributed.md has the details.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def _launch(own: argparse.Namespace, words: Sequence[str]) -> int:
             return code
         print(
             f"tarn train: error: rank {rank} of {own.ranks} was ended by signal {-code}; "
-            "--resume goes on from the last checkpoint",
+            "--resume continues from the last checkpoint",
             file=sys.stderr,
         )
         return 128 - code

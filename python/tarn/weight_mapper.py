@@ -139,7 +139,7 @@ class SimpleMapper:
             rule = next((rule for rule in self._rules if rule.matches(key)), None)
             for new_key, new_value in rule.apply(key, value) if rule else ():
                 if new_key in mapped:
-                    raise ValueError(f"{key}: want a name of its own, got {new_key} twice")
+                    raise ValueError(f"{key}: want a unique name, got {new_key} twice")
                 mapped[new_key] = new_value
         return mapped
 
@@ -215,7 +215,7 @@ def to_pytorch(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     mapped = {}
     for key, value in state_dict.items():
         if ".inner_attention." in key:
-            raise ValueError(f"{key}: want softmax attention, got a kind with weights of its own")
+            raise ValueError(f"{key}: want softmax attention, got a type with its own weights")
         found = re.search(r"attention\.(query|key|value|out)_projection\.(weight|bias)$", key)
         if found is None:
             mapped[key] = value

@@ -1,9 +1,9 @@
 """flash-linear-attention's own layers and models on tarn's CPU kernels, unmodified.
 
-Its modules import Triton when they load and take each other's functions by value. They
-load here beside a stand-in where Triton is not installed; then every place that holds one
-of its functions gets one that looks at its first tensor: on the CPU tarn's form runs,
-elsewhere the function that was there.
+Its modules import Triton when they load and take each other's functions by value. Where
+Triton is not installed they load with a stand-in for it. Every reference to one of its
+functions is then replaced by a function that looks at its first tensor: on the CPU
+tarn's form runs, elsewhere the function that was there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-# This package's modules and their functions: where each stands in fla.
+# This package's modules and their functions: where each is defined in fla.
 _FORMS = {
     "activations": {
         "modules.activations.ops": (

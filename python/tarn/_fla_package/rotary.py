@@ -42,8 +42,8 @@ def rotary_embedding(
     cu_seqlens=None,
     chunk_indices=None,
 ):
-    """x [B, T, H, D], tables [positions, R]; the first 2 R channels are turned. A token
-    whose position is not in the tables becomes zero there."""
+    """x [B, T, H, D], tables [positions, R]; the first 2 R channels are rotated. A
+    token whose position is not in the tables becomes zero there."""
     one_piece = cu_seqlens is None and not isinstance(seqlen_offsets, Tensor)
     if one_piece and 0 <= seqlen_offsets <= len(cos) - x.shape[1]:
         tables = (table[seqlen_offsets : seqlen_offsets + x.shape[1]] for table in (cos, sin))

@@ -4,7 +4,6 @@ CPU: convolutions by `tarn.ops`, the rest in torch's operators."""
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from tarn import ops
@@ -106,27 +105,17 @@ def causal_conv1d_update(x, cache, residual=None, weight=None, bias=None, activa
 
 
 def token_shift(x, cu_seqlens=None, cache=None, output_cache=False, chunk_indices=None):
-    """The token before each, less the token itself; before the first stands `cache`
+    """The token before each, less the token itself; before the first is `cache`
     [N, D] or zero. The new cache is the last token of each sequence."""
-    shifted = F.pad(x, (0, 0, 1, -1)) if x.shape[1] > 0 else x
-    if cu_seqlens is None:
-        if cache is not None:
-            shifted = torch.cat([cache.to(x.dtype).view(x.shape[0], 1, -1), shifted[:, 1:]], 1)
-        return (shifted - x, x[:, -1]) if output_cache else shifted - x
-    bounds = cu_seqlens.long()
-    filled = bounds[1:] > bounds[:-1]
-    first = bounds[:-1][filled]
-    start = (
-        torch.zeros_like(x[0, :1]).expand(len(first), -1)
-        if cache is None
-        else cache.to(x.dtype).view(len(filled), -1)[filled]
-    )
-    shifted = shifted[0].index_copy(0, first, start)[None]
+    count = x.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+    before = None if cache is None else cache.reshape(count, -1)
+    change = ops.token_shift(x, before=before, cu_seqlens=cu_seqlens)
     if not output_cache:
-        return shifted - x
-    return shifted - x, _last_inputs(
-        x, 1, None if cache is None else cache.view(len(filled), -1, 1), cu_seqlens
-    )[..., 0]
+        return change
+    if cu_seqlens is None:
+        return change, x[:, -1]
+    start = None if before is None else before.unsqueeze(-1)
+    return change, _last_inputs(x, 1, start, cu_seqlens)[..., 0]
 
 
 # ---- RWKV-7's own.
@@ -149,7 +138,7 @@ def gate_output_correction(o, r, k, r_k, v, g):
 
 def channel_mixing_rwkv7(x, x_prev, x_k, key_weight, value_weight, inplace=True):
     """relu((x + (token before - x) x_k) key_weight)^2 value_weight, and x[-1], the original's
-    second result. x: [B, T, D]; before the first token stands x_prev [B, D]."""
+    second result. x: [B, T, D]; the row before the first token is x_prev [B, D]."""
     op = "channel_mixing_rwkv7"
     for name, one in (("x", x), ("x_prev", x_prev), ("x_k", x_k)):
         checks.want_tensor(op, name, one)
@@ -158,8 +147,7 @@ def channel_mixing_rwkv7(x, x_prev, x_k, key_weight, value_weight, inplace=True)
     if x_prev.numel() != x.shape[0] * x.shape[2]:
         wanted = checks.shape_text([x.shape[0], x.shape[2]])
         raise checks.value_error(op, "x_prev", wanted, checks.shape_text(x_prev.shape))
-    now = wide(x)
-    before = torch.cat((wide(x_prev).reshape(x.shape[0], 1, -1), now), 1)[:, :-1]
-    mixed = torch.addcmul(now, before - now, wide(x_k).flatten()).to(x.dtype)
-    hidden = wide(mixed @ key_weight).relu().square().to(x.dtype)
+    before = x_prev.reshape(x.shape[0], -1)
+    mixed = ops.token_shift(x, x_k.flatten(), before=before)
+    hidden = torch.ops.tarn.entry_form.default(mixed @ key_weight, None, None, "square_relu")
     return hidden @ value_weight, x[-1]

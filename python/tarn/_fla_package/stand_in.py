@@ -113,8 +113,9 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 @contextlib.contextmanager
 def triton_if_absent():
-    """Where Triton is not installed, `import triton` succeeds inside the block and fails
-    behind it as before: torch and others look for it too, and would believe in it."""
+    """Where Triton is not installed, `import triton` succeeds inside the block and
+    fails after it as before: torch and others look for it too, and would take it for
+    the real one."""
     if importlib.util.find_spec(_NAME) is not None:
         yield
         return

@@ -19,8 +19,8 @@ class FullAttention(FullSteps, FullMemory, SoftmaxAttention):
     Args:
         softmax_temp: factor of the scores; None: 1/sqrt(E).
         attention_dropout: probability of dropping a weight, in training.
-        event_dispatcher: a name or a dispatcher; it gets AttentionEvent. The
-            matrix is only computed where somebody listens.
+        event_dispatcher: a name or a dispatcher; it gets AttentionEvent. The matrix is
+            only computed if a listener is attached.
     """
 
     _one_call = True

@@ -169,8 +169,8 @@ class BaseTransformerBuilder(BaseBuilder):
         query_dimensions: int | None,
         number: int,
     ) -> Any:
-        """An inner attention; number tells the attentions of one model apart, so
-        that each draws random numbers of its own."""
+        """An inner attention; number tells the attentions of one model apart, so that
+        each draws its own random numbers."""
         if query_dimensions is None:  # as the layers take it
             query_dimensions = self.model_dimensions // self.n_heads
         for key, value in (

@@ -1,4 +1,4 @@
-"""Events: they report what goes on inside a transformer to whoever listens."""
+"""Events: they report what happens inside a transformer to the listeners."""
 
 from tarn.events.event import AttentionEvent, Event, IntermediateOutput, QKVEvent
 from tarn.events.event_dispatcher import EventDispatcher

@@ -103,7 +103,8 @@ class RandomFourierFeatures(FeatureMap):
         )
 
     def assign_layer(self, layer: int, seed: int | None = None) -> None:
-        """Draws omega anew for this layer. A seed of the constructor is kept."""
+        """Draws omega again, for this layer. A seed given to the constructor is
+        kept."""
         if seed is not None and not self._seeded:
             self._seed = seed
         self._layer = layer

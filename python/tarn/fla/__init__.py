@@ -7,9 +7,9 @@ any K and V, gates of -inf and of any size, without sums of logarithms. What cho
 kernel there (chunk_size, safe_gate, ...) is taken and changes no number. Context
 parallelism (cp_context) and the layout with heads first are refused.
 
-Each call runs the kernels of `tarn.ops` where they serve it, and is differentiable to
-any order. The functions of mamba_ssm and causal_conv1d that Mamba-2's models call stand
-beside them.
+Each call runs the kernels of `tarn.ops` where they support it, and is differentiable to
+any order. The functions of mamba_ssm and causal_conv1d that Mamba-2's models call are
+here too.
 """
 
 from tarn.fla.attn import parallel_attn

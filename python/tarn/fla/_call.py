@@ -12,7 +12,7 @@ from tarn.fla import _value_gates
 from tarn.ops import _checks as checks
 
 # Arguments that are taken and ignored wherever a function takes further arguments by name:
-# they choose kernels, or repeat on the host what stands on a device.
+# they choose kernels, or repeat on the host what is on a device.
 HINTS = (
     "chunk_indices",
     "chunk_size",
@@ -48,9 +48,7 @@ def v_first(op: str, state_v_first: bool, given: dict[str, Any]) -> bool:
     if "transpose_state_layout" not in given:
         return bool(state_v_first)
     if state_v_first:
-        raise ValueError(
-            f"{op}: state_v_first: want it alone, got transpose_state_layout beside it"
-        )
+        raise ValueError(f"{op}: state_v_first: want it alone, got transpose_state_layout as well")
     warnings.warn(
         f"{op}: transpose_state_layout is now called state_v_first",
         DeprecationWarning,
@@ -114,8 +112,8 @@ def _want_call(op, q, k, v, initial_state, v_first, cu_seqlens, grouped):
 
 
 def _by_channel(v, gates, value_gates, betas, state):
-    """Columns of a state know nothing of each other: each value channel as a value head
-    of its own, of width 1, may have its own decay and its own beta."""
+    """Columns of a state are independent: each value channel, as a separate value head
+    of width 1, may have its own decay and its own beta."""
     tokens, (heads, width) = v.shape[:2], v.shape[2:]
     total = wide(v.new_zeros(())) if value_gates is None else wide(value_gates)
     total = total.expand(*tokens, heads, width)

@@ -55,8 +55,8 @@ def spans_of(rows: int, heads: int, bounds: list[int], window: int | None) -> li
 def _biases(
     q: Tensor, sums: Tensor | None, resets: Tensor | None, keys: int, window: int | None
 ) -> Tensor | None:
-    """[B or 1, H or 1, queries, keys]: the sum of the gates after a key up to a query, -inf
-    behind a reset or the window. The last query stands at the last key."""
+    """[B or 1, H or 1, queries, keys]: the sum of the gates after a key up to a query,
+    -inf across a reset or outside the window. The last query is at the last key."""
     queries, bias = q.shape[1], None
     if sums is not None and resets is not None:
         sums, resets = sums.transpose(1, 2), resets.transpose(1, 2)

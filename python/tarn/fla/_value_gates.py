@@ -17,7 +17,8 @@ def _turned(
     state: Tensor | None,
     cu_seqlens: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """With the state turned, values are keys: sum_m reads_m S[.., m], and S [.., V, K]."""
+    """With the state transposed, values are keys: sum_m reads_m S[.., m], and S [.., V,
+    K]."""
     return ops.decay_attention(
         reads,
         v,

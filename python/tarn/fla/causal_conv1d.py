@@ -51,7 +51,7 @@ def causal_conv1d_fn(
 ) -> Any:
     """:func:`tarn.ops.short_convolution` of x [B, D, T] by weight [D, W], W from 2 to 8.
 
-    seq_idx: [B, T] integers; a token sees those of its own number alone. It excludes
+    seq_idx: [B, T] integers; a token sees only those with the same number. It excludes
     states. initial_states: [B, D, W - 1], the oldest first. Returns out [B, D, T] in
     the dtype of x, or (out, final states [B, D, W - 1]), written to final_states_out
     where that is given."""
@@ -63,7 +63,7 @@ def causal_conv1d_fn(
         checks.want_shape(op, "seq_idx", seq_idx, rows.shape[:2])
         if initial_states is not None or return_final_states:
             name = "initial_states" if initial_states is not None else "return_final_states"
-            raise checks.value_error(op, name, "none beside seq_idx", "both")
+            raise checks.value_error(op, name, "none with seq_idx", "both")
         out = ops.short_convolution(
             rows.reshape(1, -1, x.shape[1]),
             weight,

@@ -50,7 +50,7 @@ def chunk_hgrn(
     """h_t = exp(g_t) h_{t-1} + x_t in every channel, o_t = h_t.
 
     x, g: [B, T, D]; initial_state: [B, D]. Returns o in the dtype of x and the state
-    behind the last token in float32 (float64 for float64), None unless asked for. The
+    after the last token in float32 (float64 for float64), None unless asked for. The
     initial state receives its gradient, which the original leaves out here."""
     return _run("chunk_hgrn", x, g, initial_state, output_final_state)
 

@@ -142,6 +142,6 @@ def parallel_simple_gla(
     the scores take O(T^2) time and memory, and are not there with cu_seqlens."""
     op = "parallel_simple_gla"
     if output_attentions and cu_seqlens is not None:
-        raise checks.value_error(op, "output_attentions", "False beside cu_seqlens", True)
+        raise checks.value_error(op, "output_attentions", "False with cu_seqlens", True)
     out, _ = _call.recurrence(op, q, k, v, gates=g, scale=scale, cu_seqlens=cu_seqlens)
     return out, _scores(q, k, g, scale).to(q.dtype) if output_attentions else None

@@ -49,6 +49,6 @@ def layer_view(config: Mapping[str, Any], index: int) -> dict[str, Any]:
     its mixer, the options of its entry are in their keys, and there is no
     "layers". A pattern repeats over the depth.
 
-    A layer of random features has a width of its own (n_dims 0: d_key), a layer of
-    signed features the signed denominator where that of the model is exact."""
+    A layer of random features has its own width (n_dims 0: d_key), a layer of signed
+    features the signed denominator where that of the model is exact."""
     return json.loads(torch.ops.tarn.layer_view(config_text(config), index))

@@ -213,7 +213,7 @@ def _want_sequences(first: torch.Tensor | int, tokens: torch.Tensor) -> None:
 
 
 def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:
-    """predictor(x); one without a weight of its own also gets that of the embedding."""
+    """predictor(x); one without its own weight also gets that of the embedding."""
     if getattr(predictor, "weight", None) is not None:
         return predictor(x)
     return predictor(x, getattr(embedding, "weight", None))

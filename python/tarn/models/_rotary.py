@@ -1,7 +1,7 @@
 """Rotary positions (Su et al. 2021, arXiv 2104.09864) in the self attentions of a
 model, for whole sequences and steps.
 
-rotary_place "before" turns queries and keys before they are compared. "after"
+rotary_place "before" rotates queries and keys before they are compared. "after"
 turns the features of linear attention, and those of the numerator alone: turned
 features may be negative, so that the denominator has to see the plain ones.
 
@@ -38,7 +38,7 @@ def _first_tables(x: torch.Tensor, d_key: int, base: float) -> Tables:
 
 
 def rotate(x: torch.Tensor, tables: Tables) -> torch.Tensor:
-    """x [B, T, H, K], each row turned by its place."""
+    """x [B, T, H, K], each row rotated by its position."""
     return torch.ops.tarn.rotate(x, *tables)
 
 
@@ -51,7 +51,7 @@ def turned_attention(
     state: ops.LinearState | None = None,
     **options: Any,
 ) -> tuple[torch.Tensor, ops.LinearState]:
-    """Linear attention of features turned in the numerator: two calls of the
+    """Linear attention of features rotated in the numerator: two calls of the
     operator, each of which keeps one half of the state. tables: of queries and
     of keys. options: causal, masks."""
     denominator = owner.arguments()["denominator"]
@@ -105,7 +105,7 @@ def turned_attention(
 class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
     """A LinearAttention or CausalLinearAttention with rotary positions after its
     feature map. It shares the map, which keeps its name in the model. The state of
-    the causal one is that of linear attention: S of turned features, z of plain
+    the causal one is that of linear attention: S of rotated features, z of plain
     ones."""
 
     kind = "linear"

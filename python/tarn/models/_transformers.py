@@ -61,10 +61,10 @@ class _TokenModel(torch.nn.Module):
 
     @property
     def _parts(self) -> tuple[Embedding, TransformerEncoder]:
-        """What calls the children; it holds none of its own, so that a replaced child
-        is the one that runs."""
+        """What calls the children. It holds no references to them, so that a replaced
+        child is the one that runs."""
         embedding, stack = self._unregistered
-        if embedding.modules is not self._modules:  # a shallow copy, with children of its own
+        if embedding.modules is not self._modules:  # a shallow copy, with its own children
             embedding = copy.copy(embedding)
             embedding.modules = self._modules
             self._unregistered = embedding, borrowing(copy.copy(stack), self)

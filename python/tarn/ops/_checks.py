@@ -144,10 +144,10 @@ def want_lengths(op: str, argument: str, tensor: Tensor, like: Tensor) -> None:
         raise value_error(op, argument, "1 axis", shape_text(tensor.shape))
 
 
-def are_usual(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
+def is_fast_path(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     """Whether the operands are plain tensors of one shape [B, T, H, K] and dtype on
-    the CPU, which need no further checks: this serves most calls without the long
-    checks. False does not mean that the operands are wrong."""
+    the CPU, which need no further checks; most calls skip the long checks this way.
+    False does not mean that the operands are wrong."""
     shape = queries.shape if type(queries) is torch.Tensor else ()
     return (
         len(shape) == 4
@@ -163,7 +163,9 @@ def are_usual(queries: Tensor, keys: Tensor, values: Tensor) -> bool:
     )
 
 
-def are_usual_options(feature_map: object, denominator: object, eps: object, scale: object) -> bool:
+def has_default_options(
+    feature_map: object, denominator: object, eps: object, scale: object
+) -> bool:
     """Whether the options are the operators' defaults; False does not mean that they are
     wrong."""
     return (
@@ -189,7 +191,7 @@ def want_sequence_call(
     """Checks everything about the tensors of a whole-sequence call but the state;
     returns the number of sequences, which is that of states."""
     plain = key_mask is None and key_lengths is None and cu_seqlens is None
-    if plain and type(causal_offset) is int and are_usual(queries, keys, values):
+    if plain and type(causal_offset) is int and is_fast_path(queries, keys, values):
         return queries.shape[0]
     want_operands(op, ("B", "T", "H", "K"), queries, keys, values)
     batch, seq_len_k = queries.shape[0], keys.shape[1]
@@ -220,7 +222,7 @@ def _packed_sequences(
     if cu_seqlens.shape[0] < 1:
         raise value_error(op, "cu_seqlens", "[N + 1] with N >= 0", "[0]")
     if key_lengths is not None:
-        raise value_error(op, "key_lengths", "None beside cu_seqlens", "a tensor")
+        raise value_error(op, "key_lengths", "None with cu_seqlens", "a tensor")
     if queries.shape[0] != 1 or queries.shape[1] != keys.shape[1]:
         wanted = f"B = 1 and T = S = {keys.shape[1]}"
         given = shape_text(queries.shape)

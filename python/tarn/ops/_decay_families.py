@@ -27,8 +27,8 @@ def _as_gates(logarithms: Tensor, like: Tensor | None) -> Tensor:
 
 
 def retention_gates(heads: int, *, like: Tensor | None = None) -> Tensor:
-    """[heads]: log(1 - 2^(-5 - h)), RetNet's decays (Sun et al. 2023, eq. 8). float32 on
-    the CPU, or beside `like`: on its device, in float64 where it is that.
+    """[heads]: log(1 - 2^(-5 - h)), RetNet's decays (Sun et al. 2023, eq. 8). float32
+    on the CPU; with `like`, on its device, and in float64 if it is float64.
 
     Examples:
         >>> ops.retention_gates(4).shape

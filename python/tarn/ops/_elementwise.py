@@ -70,7 +70,7 @@ def elementwise_recurrence(
             B = 1. It excludes `lengths`.
         initial_state: [B, D] or [N, D], float32 (float64 with float64 inputs). None:
             zeros. It receives a gradient.
-        return_state: whether to return the state behind each sequence too.
+        return_state: whether to return the state after each sequence too.
 
     Returns:
         out [B, T, D] in the dtype of inputs, or (out, state [B or N, D]). T = 0 and

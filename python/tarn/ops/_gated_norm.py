@@ -1,4 +1,4 @@
-"""The norm behind a recurrence, with its output gate."""
+"""The norm after a recurrence, with its output gate."""
 
 import torch
 from torch import Tensor

@@ -157,8 +157,8 @@ def linear_attention(
         nothing
         and not return_state
         and type(causal_offset) is int
-        and checks.are_usual(queries, keys, values)
-        and checks.are_usual_options(feature_map, denominator, eps, scale)
+        and checks.is_fast_path(queries, keys, values)
+        and checks.has_default_options(feature_map, denominator, eps, scale)
     ):
         return torch.ops.tarn.linear_attention.default(
             queries, keys, values, None, None, None, None, None, bool(causal), causal_offset

@@ -70,8 +70,8 @@ class AttentionState:
         """The tensors in the order of the pair."""
         if self.kind in TIME_FIRST_CACHES:
             return [self.tensors[name].transpose(1, 2) for name in ("keys", "values")]
-        beside = ("keep", "extra", "channel_shift")  # the last of the feed-forward part
-        names = [name for name in self.tensors if name not in beside]
+        not_in_pair = ("keep", "extra", "channel_shift")  # the last of the feed-forward part
+        names = [name for name in self.tensors if name not in not_in_pair]
         return [self.tensors[name] for name in names]
 
     def __iter__(self) -> Iterator[torch.Tensor]:

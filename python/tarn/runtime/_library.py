@@ -16,7 +16,7 @@ def _candidates() -> list[pathlib.Path]:
     here = pathlib.Path(__file__).resolve().parent
     folders = [here, here.parents[2] / "build"]
     named = os.environ.get("TARN_LIBRARY")
-    if named:  # beside the operators of that build
+    if named:  # next to the operators of that build
         folders.insert(1, pathlib.Path(named).parent)
     return [folder / _FILE for folder in folders]
 
@@ -30,7 +30,7 @@ def _load() -> types.ModuleType:
             spec.loader.exec_module(loaded)
             return loaded
     raise ImportError(
-        f"tarn.runtime: want the extension {_NAME} beside {pathlib.Path(__file__).parent} "
+        f"tarn.runtime: want the extension {_NAME} in {pathlib.Path(__file__).parent} "
         "or in the build directory, got no such file (build with Python's headers installed)"
     )
 

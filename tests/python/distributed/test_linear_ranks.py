@@ -94,7 +94,9 @@ def _refusals():
         tarn.distributed.linear_attention(q, k, v, denominator="signed")
     rank = dist.get_rank()
     if rank > 0:
-        with pytest.raises(ValueError, match=f"want None behind rank 0, got one on rank {rank}"):
+        with pytest.raises(
+            ValueError, match=f"want None on ranks other than 0, got one on rank {rank}"
+        ):
             tarn.distributed.linear_attention(
                 q, k, v, initial_state=(torch.zeros(B, HV, K, V), torch.zeros(B, HV, K))
             )

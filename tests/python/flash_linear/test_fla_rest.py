@@ -135,7 +135,7 @@ def test_scores_times_values_are_the_output(name):
     row = {n: one[:1] for n, one in {**main, **gates}.items()}
     bounds = torch.tensor([0, 3, 20])
     assert getattr(fla, name)(**row, cu_seqlens=bounds)[0].shape == (1, 20, 2, 3)
-    with pytest.raises(ValueError, match="output_attentions: want False beside cu_seqlens"):
+    with pytest.raises(ValueError, match="output_attentions: want False with cu_seqlens"):
         getattr(fla, name)(**row, cu_seqlens=bounds, output_attentions=True)
 
 
@@ -275,7 +275,7 @@ def test_a_bounded_gate_without_a_rate():
                 **x, g=x["q"][..., 0], beta=x["q"][..., 0], use_gate_in_kernel=True
             ),
             ValueError,
-            "A_log: want a tensor beside use_gate_in_kernel",
+            "A_log: want a tensor with use_gate_in_kernel",
         ),
         (
             lambda x: fla.chunk_kda(**x, g=x["q"], beta=x["q"][..., 0], use_gate_in_kernel=True),

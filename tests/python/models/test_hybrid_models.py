@@ -306,7 +306,7 @@ def test_kinds_of_parts_are_named():
     with pytest.raises(ValueError, match="feed_forward: want one of .*'swiglu'.*, got 'glu'"):
         layer(torch.nn.Identity(), 8, feed_forward="glu")
     decoder, parts = tarn.transformers.TransformerDecoderLayer, [torch.nn.Identity()] * 2
-    with pytest.raises(ValueError, match="feed_forward: want 'mlp' or 'swiglu' beside a memory"):
+    with pytest.raises(ValueError, match="feed_forward: want 'mlp' or 'swiglu' with a memory"):
         decoder(*parts, 8, feed_forward="channel-mix")
     for make in (models.Seq2Seq, lambda **keys: models.Classifier(**keys, n_classes=2)):
         with pytest.raises(ValueError, match="feed_forward: want mlp or swiglu for arch"):

@@ -87,7 +87,7 @@ VALUE_ERRORS = [
     (lambda: packed(cu_seqlens=I([], dtype=torch.int64)), "cu_seqlens: want [N + 1]"),
     (
         lambda: packed(cu_seqlens=I([0, 7]), key_lengths=I([7])),
-        "key_lengths: want None beside cu_seqlens",
+        "key_lengths: want None with cu_seqlens",
     ),
     (
         lambda: packed(cu_seqlens=I([0, 3, 7]), initial_state=state(1)),

@@ -18,7 +18,7 @@ __all__ = [
 def _raw_gate(op: str, g: Any, A_log: Tensor | None, dt_bias: Tensor | None) -> Tensor:
     for name, x in (("A_log", A_log), ("g", g)):
         if x is None:
-            raise checks.value_error(op, name, "a tensor beside use_gate_in_kernel", None)
+            raise checks.value_error(op, name, "a tensor with use_gate_in_kernel", None)
     return _delta.gate_of(op, g, A_log, dt_bias)
 
 
@@ -99,7 +99,7 @@ def fused_recurrent_gated_delta_rule(
     """:func:`chunk_gated_delta_rule` with gates for heads (g [B, T, HV]), channels of the
     keys (gk [B, T, HV, K]) and of the values (gv [B, T, HV, V]), each optional; their
     factors multiply. beta: [B, T, HV] or [B, T, HV, V]; None: ones. Under gv, or one beta
-    for each channel, every value channel is a head of its own."""
+    for each channel, every value channel is a separate head."""
     op = "fused_recurrent_gated_delta_rule"
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.refuse_unknown(op, kwargs)

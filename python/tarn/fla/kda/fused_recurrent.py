@@ -225,7 +225,8 @@ class _Pool:
         options: dict[str, Any],
     ) -> tuple[Tensor, Tensor]:
         """The outputs, and the states after the tokens, [tokens, HV, K, V]: all sequences'
-        first tokens, then their second ones. The pool is written behind the last."""
+        first tokens, then their second ones. The pool is written after the last
+        token."""
         rows = [one.flatten(0, 1) for one in (q, k, v, gates, betas)]
         dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
         found = v.new_zeros(v.shape).flatten(0, 1)

@@ -28,8 +28,8 @@ def _one_token(
     B: Tensor,
     C: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """The state behind the token and what C reads from it, in float32 at least; with every
-    axis of :func:`selective_state_update`."""
+    """The state after the token and what C reads from it, in float32 at least; with
+    every axis of :func:`selective_state_update`."""
     heads = old.shape[1]
     keys = _call.wide(B).repeat_interleave(heads // B.shape[1], 1)
     if _one_number_a_head(A, dt, dt_bias):

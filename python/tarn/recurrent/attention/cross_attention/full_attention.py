@@ -19,8 +19,8 @@ class RecurrentCrossFullAttention(FullMemory, CrossAttention, SoftmaxAttention):
     Args:
         softmax_temp: factor of the scores; None: 1 / sqrt(E).
         attention_dropout: probability of dropping a weight, in training.
-        event_dispatcher: name or object; AttentionEvent is sent where somebody
-            listens, weights [N, H, 1, S].
+        event_dispatcher: name or object; AttentionEvent is sent if a listener is
+            attached, weights [N, H, 1, S].
 
     State: keys [N, S, H, E], values [N, S, H, M] and which of them are kept. A
     plain pair [keys, values] is a state too; its mask is that of the call.

@@ -19,8 +19,8 @@ class RecurrentFullAttention(FullSteps, StepForward, SoftmaxAttention):
     Args:
         softmax_temp: factor of the scores; None: 1 / sqrt(E).
         attention_dropout: probability of dropping a weight, in training.
-        event_dispatcher: name or object; AttentionEvent is sent where somebody
-            listens, weights [N, H, 1, t].
+        event_dispatcher: name or object; AttentionEvent is sent if a listener is
+            attached, weights [N, H, 1, t].
 
     State: keys and values of all tokens; it grows with them.
     """
