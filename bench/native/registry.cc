@@ -34,6 +34,7 @@ const Registry& Entries() {
     RegisterBlockedAttention(all);
     RegisterCrossEntropy(all);
     RegisterDecayAttention(all);
+    RegisterDecayGate(all);
     RegisterDeltaAttention(all);
     RegisterDplrAttention(all);
     RegisterDropout(all);
@@ -44,6 +45,7 @@ const Registry& Entries() {
     RegisterGatedNorm(all);
     RegisterGemm(all);
     RegisterHash(all);
+    RegisterHeadScale(all);
     RegisterLayerHeads(all);
     RegisterLayerStep(all);
     RegisterLayerNorm(all);
@@ -62,6 +64,8 @@ const Registry& Entries() {
     RegisterShortConvolution(all);
     RegisterSoftmaxAttention(all);
     RegisterSwiglu(all);
+    RegisterTokenShift(all);
+    RegisterUnitNorm(all);
     return all;
   }();
   return entries;

@@ -16,15 +16,10 @@ from tarn.recurrent._state import AttentionState
 CHANNEL_SHIFT = "channel_shift"
 
 
-def step_back(x: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-    """x' - x for rows x [B, T, D] behind `before` [B, 1, D], x' the row before each."""
-    return torch.cat([before, x], 1)[:, :-1] - x
-
-
 def last_row(x: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor | None) -> torch.Tensor:
-    """The last of `lengths` [B] rows of x (None: all) behind `before`, or that row
+    """The last of `lengths` [B] rows of x (None: all) after `before` [B, D], or that row
     itself: [B, D] in the dtype of `before`."""
-    rows = torch.cat([before, x.to(before.dtype)], 1)
+    rows = torch.cat([before.unsqueeze(1), x.to(before.dtype)], 1)
     if lengths is None:
         return rows[:, -1]
     at = lengths.to(x.device).long().view(-1, 1, 1)
@@ -75,16 +70,17 @@ def channel_mix(
     if places.kept is not None:
         rows = torch.where(places.kept.unsqueeze(-1), rows, rows.new_zeros(()))
     last = None
-    before = rows.new_zeros(rows.shape[0], 1, rows.shape[2])
+    before = places.held if places.follows else None
     if places.follows:
-        held = before if rows.dtype == torch.float64 else before.to(torch.float32)
-        if places.held is not None:
-            held = places.held.unsqueeze(1)
-        before = held.to(rows.dtype)
+        held = before
+        if held is None:
+            kind = torch.float64 if rows.dtype == torch.float64 else torch.float32
+            held = torch.zeros(rows.shape[0], rows.shape[2], dtype=kind, device=rows.device)
         last = last_row(rows, held, places.lengths)
-    mixed = torch.addcmul(rows, step_back(rows, before), token_shift)
-    hidden = _dropped(torch.relu(_product(maps[0], mixed)).square(), dropout)
-    out = _product(maps[1], hidden)
+    mixed = ops.token_shift(rows, token_shift, before=before)
+    square_relu = torch.ops.tarn.entry_form.default
+    hidden = square_relu(_product(maps[0], mixed), None, None, "square_relu")
+    out = _product(maps[1], _dropped(hidden, dropout))
     return (out[:, 0] if x.dim() == 2 else out), last
 
 

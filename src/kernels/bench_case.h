@@ -88,6 +88,7 @@ void RegisterBiasActivation(Registry& registry);
 void RegisterBlockedAttention(Registry& registry);
 void RegisterCrossEntropy(Registry& registry);
 void RegisterDecayAttention(Registry& registry);
+void RegisterDecayGate(Registry& registry);
 void RegisterDeltaAttention(Registry& registry);
 void RegisterDplrAttention(Registry& registry);
 void RegisterDropout(Registry& registry);
@@ -98,6 +99,7 @@ void RegisterGateRows(Registry& registry);
 void RegisterGatedNorm(Registry& registry);
 void RegisterGemm(Registry& registry);
 void RegisterHash(Registry& registry);
+void RegisterHeadScale(Registry& registry);
 void RegisterLayerHeads(Registry& registry);
 void RegisterLayerStep(Registry& registry);
 void RegisterLayerNorm(Registry& registry);
@@ -116,6 +118,8 @@ void RegisterRowProduct(Registry& registry);
 void RegisterShortConvolution(Registry& registry);
 void RegisterSoftmaxAttention(Registry& registry);
 void RegisterSwiglu(Registry& registry);
+void RegisterTokenShift(Registry& registry);
+void RegisterUnitNorm(Registry& registry);
 
 /// A buffer of `count` elements of a dtype, filled with fixed values in
 /// [-1, 1) without a short period. 64-byte aligned, on pages of the usual size,

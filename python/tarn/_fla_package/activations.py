@@ -26,7 +26,7 @@ def elu_p1(x):
 
 def sqrelu(x):
     """Neither the relu nor its double, the slope, is rounded."""
-    return F.relu(x).square()
+    return _form("square_relu", x)
 
 
 def logsigmoid(x, temperature=1.0):

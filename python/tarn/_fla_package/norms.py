@@ -219,11 +219,8 @@ def _gated_linear(
 
 
 def l2norm(x, eps=1e-6, output_dtype=None):
-    """x / sqrt(sum(x^2) + eps), which is an RMS norm of other eps and weight."""
-    width = x.shape[-1]
-    x = x if output_dtype is None else x.to(output_dtype)
-    weight = torch.full((width,), width**-0.5, dtype=torch.float32, device=x.device)
-    return _norm(x, weight, None, eps / width, False)
+    """x / sqrt(sum(x^2) + eps)."""
+    return ops.unit_norm(x if output_dtype is None else x.to(output_dtype), eps=eps)
 
 
 # ---- The norms of Mamba-2's layer.

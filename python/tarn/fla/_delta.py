@@ -1,21 +1,17 @@
-"""What the functions of the delta rule do to their arguments before the recurrence, in
-torch's operators, so that gradients reach what was given: lengths of queries and keys,
-gates from raw inputs, betas from raw inputs."""
+"""What the functions of the delta rule do to their arguments before the recurrence, so
+that gradients reach what was given: lengths of queries and keys, gates from raw inputs,
+betas from raw inputs."""
 
-from typing import Any
-
-import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from tarn import ops
 from tarn.fla import _call
 from tarn.ops import _checks as checks
-from tarn.ops._gated import normalized
 
 
 def lengths_of_1(q: Tensor, k: Tensor, use_qk_l2norm_in_kernel: bool) -> tuple[Tensor, Tensor]:
     """x / sqrt(sum x^2 + 1e-6), in the dtype of x."""
-    return (normalized(q), normalized(k)) if use_qk_l2norm_in_kernel else (q, k)
+    return (ops.unit_norm(q), ops.unit_norm(k)) if use_qk_l2norm_in_kernel else (q, k)
 
 
 def betas_of(
@@ -50,18 +46,13 @@ def gate_of(
     L sigmoid(exp(A_log) (g + dt_bias)). g: [B, T, HV] or [B, T, HV, K]; A_log: HV numbers
     of any shape, None: a factor of 1; dt_bias: as many as g has for a token."""
     rows = g.shape[2:]
-    x = _call.wide(g)
-    if dt_bias is not None:
-        if dt_bias.numel() != rows.numel():
-            wanted = checks.shape_text([rows.numel()])
-            raise checks.value_error(op, "dt_bias", wanted, checks.shape_text(dt_bias.shape))
-        x = x + _call.wide(dt_bias).reshape(rows)
-    rate: Any = 1.0
-    if A_log is not None:
-        if A_log.numel() != rows[0]:
-            wanted = checks.shape_text([rows[0]])
-            raise checks.value_error(op, "A_log", wanted, checks.shape_text(A_log.shape))
-        rate = _call.wide(A_log).exp().reshape(-1, *[1] * (len(rows) - 1))
-    if lower_bound is not None:
-        return lower_bound * torch.sigmoid(rate * x)
-    return -rate * F.softplus(x)
+    for name, given, count in (("dt_bias", dt_bias, rows.numel()), ("A_log", A_log, rows[0])):
+        if given is not None and given.numel() != count:
+            wanted = checks.shape_text([count])
+            raise checks.value_error(op, name, wanted, checks.shape_text(given.shape))
+    shared = [None if one is None else one.flatten() for one in (A_log, dt_bias)]
+    if lower_bound is None:
+        gates = ops.decay_gate(g.flatten(2), *shared)
+    else:
+        gates = ops.decay_gate(g.flatten(2), *shared, form="sigmoid", scale=-lower_bound)
+    return gates.view(g.shape)

@@ -3,9 +3,9 @@
 
 from torch import Tensor
 
+from tarn import ops
 from tarn.fla import _call, _delta
 from tarn.ops import _checks as checks
-from tarn.ops._gated import normalized
 
 __all__ = ["chunk_comba", "fused_recurrent_comba"]
 
@@ -60,7 +60,7 @@ def _recurrence(
     betas = _call.wide(_delta.betas_of(op, beta, v, False, False))
     gates, values, heads, width = _call.wide(g), v, v.shape[2], v.shape[3]
     if l2norm:
-        q, k, p = normalized(q), normalized(k), normalized(p)
+        q, k, p = ops.unit_norm(q), ops.unit_norm(k), ops.unit_norm(p)
     by_channel = betas.dim() == 4
     if by_channel:  # each value channel as a head, of width 1
         values, betas = v.flatten(2).unsqueeze(-1), betas.flatten(2)

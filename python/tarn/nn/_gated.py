@@ -10,7 +10,7 @@ import torch
 
 from tarn import ops
 from tarn._fused import Branch
-from tarn.nn._gated_parts import kept_rows, split, unit, want_read, wide
+from tarn.nn._gated_parts import kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors
 
@@ -83,13 +83,11 @@ class GatedMixer(GatedWeights):
         want_read(self)
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
-        heads = self._heads(mixed, decay, places)
-        steps = self._steps(decay)
-        gates = self._gates(decay, steps)
+        gates, second = self._gates(decay)
+        heads = self._heads(mixed, second, places)
         keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
         if self.form["skip"]:
-            assert steps is not None
-            heads["values"] = (skipped * steps.unsqueeze(-1)).to(mixed.dtype)
+            heads["values"] = ops.head_scale(skipped, second)
         if kept is not None and self.form["gate"] == "constant":
             gates = gates.expand(*kept.shape, self.heads)
         options: dict[str, Any] = {
@@ -112,8 +110,7 @@ class GatedMixer(GatedWeights):
         if window is not None and state is not None:
             new_state["window"] = window
         if self.form["skip"]:
-            through = wide(skipped) * wide(self.D).unsqueeze(-1)
-            out = (wide(out) + through).to(out.dtype)
+            out = ops.head_scale(skipped, self.D, out)
         rows = self._norm_output(out, gate)
         return Branch(rows, None, self.out_projection.weight), new_state
 
@@ -165,19 +162,19 @@ class GatedMixer(GatedWeights):
         )
 
     def _heads(
-        self, mixed: torch.Tensor, decay: torch.Tensor | None, places: torch.Tensor | None
+        self, mixed: torch.Tensor, bounded_keys: Any, places: torch.Tensor | None
     ) -> dict[str, Any]:
         """Queries, keys [B, T, key_heads, K] and values [B, T, H, V] as the recurrence
         reads them, but for the steps of values."""
         keys, values = self.key_heads * self.d_key, self.heads * self.d_value
         if self.form["unit"]:  # queries and keys at once
             both, last = mixed.split_with_sizes([2 * keys, values], 2)
-            found = unit(split(both, 2 * self.key_heads), self.form["unit_eps"]).chunk(2, 2)
-            queries, made = found[0], found[1]
+            found = ops.unit_norm(split(both, 2 * self.key_heads), eps=self.form["unit_eps"])
+            queries, made = found.chunk(2, 2)
         else:
             parts = mixed.split_with_sizes(self._parts, 2)
             queries, last = split(parts[0], self.key_heads), parts[-1]
-            made = self._bounded_keys(decay) if len(parts) == 2 else split(parts[1], self.key_heads)
+            made = bounded_keys if len(parts) == 2 else split(parts[1], self.key_heads)
         last = split(last, self.heads)
         if not self.form["convolution"]:
             silu = torch.nn.functional.silu
@@ -192,34 +189,26 @@ class GatedMixer(GatedWeights):
             made = torch.ops.tarn.rotate(made, *tables_)
         return {"queries": queries, "keys": made, "values": last}
 
-    def _steps(self, decay: torch.Tensor | None) -> torch.Tensor | None:
-        if decay is None or self.form["gate"] not in ("head", "channel"):
-            return None
-        return torch.nn.functional.softplus(wide(decay) + wide(self.dt_bias))
-
-    def _gates(self, decay: Any, steps: Any) -> Any:
-        """Logarithms of the decay, [H], [B, T, H] or [B, T, H, K], None without one: in
-        float32 whatever the dtype of the weights, as their sums decide over a whole
-        sequence."""
+    def _gates(self, decay: Any) -> tuple[Any, Any]:
+        """Logarithms of the decay, [H], [B, T, H] or [B, T, H, K], None without one; and the
+        steps [B, T, H] of a form with a skip, the keys [B, T, H, K] of a bounded gate."""
         gate = self.form["gate"]
-        if gate == "head":
-            return steps * -wide(self.A_log).exp()
         if gate == "channel":
-            return split(steps, self.heads) * (-wide(self.A_log).exp()).unsqueeze(-1)
+            return split(ops.decay_gate(decay, self.A_log, self.dt_bias), self.heads), None
+        if gate == "head" and self.form["skip"]:
+            return ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
+        if gate == "head":
+            return ops.decay_gate(decay, self.A_log, self.dt_bias), None
         if gate == "log-sigmoid":
-            gates = torch.nn.functional.logsigmoid(wide(decay))
-            return split(gates, self.heads) / self.form["log_sigmoid_divisor"]
+            scale = 1 / self.form["log_sigmoid_divisor"]
+            gates = ops.decay_gate(decay, form="log_sigmoid", scale=scale)
+            return split(gates, self.heads), None
         if gate == "bounded":
-            # log(l + (1 - l) sigma(x)) from logarithms: sigma(x) may underflow where l = 0.
-            bound = wide(self.lower_bound)
-            rest = torch.log1p(-bound) + torch.nn.functional.logsigmoid(wide(decay))
-            return split(torch.logaddexp(bound.log(), rest), self.heads)
-        return wide(self.log_decay) if gate == "constant" else None
-
-    def _bounded_keys(self, decay: Any) -> torch.Tensor:
-        """The keys of a bounded gate, 1 - f = (1 - l) sigma(-x)."""
-        keys = (1 - wide(self.lower_bound)) * torch.sigmoid(-wide(decay))
-        return split(keys.to(decay.dtype), self.key_heads)
+            gates, second = ops.decay_gate(
+                decay, None, self.lower_bound, form="bounded", return_second=True
+            )
+            return split(gates, self.heads), split(second, self.key_heads)
+        return (wide(self.log_decay) if gate == "constant" else None), None
 
     def _norm_output(self, heads: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """The output norm and its gate, [B, T, H, V] -> [B, T, H V]."""

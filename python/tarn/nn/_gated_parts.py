@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
-
-from tarn import ops
 
 
 def want_read(mixer: torch.nn.Module) -> None:
@@ -48,15 +45,3 @@ def kept_rows(x: Any, kept: torch.Tensor | None) -> Any:
     if kept is None or x is None:
         return x
     return torch.where(kept.view(*kept.shape, *[1] * (x.dim() - 2)), x, x.new_zeros(()))
-
-
-def unit(heads: torch.Tensor, eps: float) -> torch.Tensor:
-    """x / sqrt(sum x^2 + eps) over the last axis. An RMS norm whose weight is sqrt(1 / K) and
-    whose eps is eps / K does that, and has a kernel; a weight of 16 bits is too coarse."""
-    width = heads.shape[-1]
-    if heads.dtype in (torch.float32, torch.float64):
-        weight = heads.new_full((width,), 1 / math.sqrt(width))
-        y: Any = ops.rms_norm(heads, weight, eps=eps / width)
-        return y
-    x = wide(heads)
-    return (x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + eps)).to(heads.dtype)

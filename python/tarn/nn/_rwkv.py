@@ -12,7 +12,7 @@ import torch
 from tarn import ops
 from tarn._configurations import layer_facts
 from tarn._fused import Branch
-from tarn._token_shift import last_row, step_back
+from tarn._token_shift import last_row
 from tarn.nn._gated_parts import kept_rows, split, want_read, wide
 from tarn.nn._mixer import Mixer, Tensors, View
 
@@ -131,10 +131,8 @@ class RwkvMixer(Mixer):
         lengths [B]: which count."""
         want_read(self)
         x = kept_rows(x, kept)
-        before = x.new_zeros(x.shape[0], 1, x.shape[2])
-        if state is not None:
-            before = state["shift"].unsqueeze(1).to(x.dtype)
-        rows = self._mixtures(x, step_back(x, before))
+        before = None if state is None else state["shift"]
+        rows = self._mixtures(x, ops.token_shift(x, before=before))
         queries = self._split(self._map("query", rows[0]))
         keys = self._map("key", rows[2])
         values = self._split(self._map("value", rows[3]))
@@ -145,25 +143,26 @@ class RwkvMixer(Mixer):
         if self.seven:
             factors = self._map("gate_up", torch.sigmoid(self._map("gate_down", rows[4])))
             rates = torch.sigmoid(self._map("rate_up", self._map("rate_down", rows[5])))
-            scaled = wide(self._split(keys * self.key_scale))
-            length = torch.rsqrt(scaled.pow(2).sum(-1, keepdim=True) + _UNIT_EPS)
-            unit = (scaled * length).to(keys.dtype)
-            keys = kept_rows(self._split(keys * (1 + (rates - 1) * self.key_rate)), kept)
+            unit = ops.unit_norm(self._split(keys * self.key_scale), eps=_UNIT_EPS).to(keys.dtype)
+            mixed = torch.ops.tarn.entry_form.default(keys, rates, self.key_rate, "mixed_gate")
+            keys = kept_rows(self._split(mixed), kept)
             writes = kept_rows(unit * self._split(rates), kept)
-            gates = kept_rows(-_LARGEST_DECAY * torch.sigmoid(wide(self._split(decays))), kept)
+            gates = ops.decay_gate(decays, form="sigmoid", scale=_LARGEST_DECAY)
+            gates = kept_rows(self._split(gates), kept)
             result = ops.dplr_attention(
                 queries, keys, values, -unit, writes, gates=gates, scale=1.0, **options
             )
         else:
             factors = self._map("gate", rows[4])
             keys = kept_rows(self._split(keys), kept)
-            gates = kept_rows(-wide(self._split(decays)).exp(), kept)
+            gates = ops.decay_gate(decays, form="exponential")
+            gates = kept_rows(self._split(gates), kept)
             result = ops.decay_attention(
                 queries, keys, values, gates=gates, bonus=self.bonus, scale=1.0, **options
             )
         out, new_state = (result, {}) if state is None else (result[0], {"S": result[1]})
         if state is not None:
-            new_state["shift"] = last_row(x, state["shift"].unsqueeze(1), lengths)
+            new_state["shift"] = last_row(x, state["shift"], lengths)
         return Branch(
             self._finish(out, queries, keys, values, factors), None, self.out_projection.weight
         ), new_state
@@ -178,16 +177,18 @@ class RwkvMixer(Mixer):
     def _mixtures(self, x: torch.Tensor, step: torch.Tensor) -> list[torch.Tensor]:
         """Rows for queries, decays, keys, values, gates and, in RWKV-7, rates; step: the
         row before each, less the row."""
+        row_mixes = torch.ops.tarn.row_mixes.default
         shifts = list(self.token_shift.unbind(0))
-        if not self.seven:
-            first = torch.addcmul(x, step, self.shift_base)
-            down = torch.tanh(ops.affine(first, self.shift_down_projection.weight))
-            ups = self.shift_up_projection.weight.chunk(len(shifts), 0)
-            shifts = [
-                ops.affine(part.contiguous(), up) + shift
-                for part, up, shift in zip(down.chunk(len(shifts), 2), ups, shifts, strict=True)
-            ]
-        return [torch.addcmul(x, step, shift) for shift in shifts]
+        if self.seven:
+            return row_mixes(x, step, shifts)
+        first = row_mixes(x, step, [self.shift_base])[0]
+        down = torch.tanh(ops.affine(first, self.shift_down_projection.weight))
+        ups = self.shift_up_projection.weight.chunk(len(shifts), 0)
+        parts = zip(down.chunk(len(shifts), 2), ups, shifts, strict=True)
+        return [  # a shift for each row too
+            torch.addcmul(x, step, ops.affine(part.contiguous(), up) + shift)
+            for part, up, shift in parts
+        ]
 
     def _finish(
         self,
@@ -208,6 +209,7 @@ class RwkvMixer(Mixer):
         )
         if not self.seven:
             return normed.flatten(2)
-        own = (wide(queries) * wide(keys) * wide(self.bonus)).sum(-1, keepdim=True)
-        rows = (wide(normed) + own * wide(values)).flatten(2) * wide(factors)
+        rows = torch.ops.tarn.gate_correction.default(
+            normed.flatten(2), queries, keys, self.bonus, values, factors
+        )
         return rows.to(out.dtype)

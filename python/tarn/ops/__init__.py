@@ -85,6 +85,13 @@ from tarn.ops._moe import (  # noqa: E402
 )
 from tarn.ops._packed_attention import linear_attention_packed  # noqa: E402
 from tarn.ops._reformer import reformer_attention  # noqa: E402
+from tarn.ops._rows import (  # noqa: E402
+    channel_mix,
+    decay_gate,
+    head_scale,
+    token_shift,
+    unit_norm,
+)
 from tarn.ops._softmax import (  # noqa: E402
     exact_topk_attention,
     full_attention,
@@ -101,8 +108,10 @@ __all__ = [
     "aft_simple_attention",
     "causal_dot_product",
     "causal_improved_clustered_attention",
+    "channel_mix",
     "clustered_attention",
     "decay_attention",
+    "decay_gate",
     "delta_attention",
     "delta_rule",
     "dplr_attention",
@@ -122,6 +131,7 @@ __all__ = [
     "gated_linear_attention",
     "gated_norm",
     "grf",
+    "head_scale",
     "improved_clustered_attention",
     "kda",
     "layer_heads",
@@ -150,4 +160,6 @@ __all__ = [
     "smoothed_rff",
     "ssd",
     "swiglu_feed_forward",
+    "token_shift",
+    "unit_norm",
 ]

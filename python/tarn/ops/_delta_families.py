@@ -9,8 +9,8 @@ from tarn.ops._gated import (
     SequenceOptions,
     delta_attention,
     dplr_attention,
-    normalized,
 )
+from tarn.ops._rows import unit_norm
 
 __all__ = ["delta_rule", "gated_delta_rule", "kda", "rwkv7"]
 
@@ -201,7 +201,7 @@ def gated_delta_rule(
         torch.Size([2, 5, 4, 8])
     """
     if normalize:
-        queries, keys = normalized(queries), normalized(keys)
+        queries, keys = unit_norm(queries), unit_norm(keys)
     return delta_attention(queries, keys, values, betas, gates=gates, **options)
 
 

@@ -227,7 +227,7 @@ def delta_attention(
     ``S_t = W + beta_t k_t (v_t - W^T k_t)^T``, ``out_t = scale S_t^T q_t``.
 
     betas: [B, T, HV], any number; keys are meant to have length 1
-    (:func:`normalized`), where 0 to 1 forgets and up to 2 reflects. Everything else
+    (:func:`unit_norm`), where 0 to 1 forgets and up to 2 reflects. Everything else
     is as in :func:`decay_attention`. Differentiable to any order. After Yang et al.
     2024 (arXiv 2406.06484, and 2412.06464 with gates).
 
@@ -332,9 +332,3 @@ def dplr_attention(
         scale,
         return_state,
     )
-
-
-def normalized(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """x [..., K] at length 1: ``x / sqrt(sum x^2 + eps)``, computed in float32 at least."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    return (wide * (wide.square().sum(-1, keepdim=True) + eps).rsqrt()).to(x.dtype)

@@ -180,6 +180,8 @@ HWY_INLINE VF EntryValue(VF x, VF y, VF weight, VF scale) {
     return hn::Add(PositivePart(x), DecayBelow(x));
   } else if constexpr (kForm == EntryForm::kSigmoid) {
     return SigmaOf<kType>(x);
+  } else if constexpr (kForm == EntryForm::kSquareRelu) {
+    return Feature<FeatureMap::kRelu2>(x);
   } else if constexpr (kForm == EntryForm::kLogSigmoid) {
     return hn::Neg(hn::Mul(scale, SoftplusOfLane(hn::Neg(x))));
   } else if constexpr (kForm == EntryForm::kMixedGate) {
@@ -217,6 +219,9 @@ HWY_INLINE EntryPullback EntrySlopes(VF grad, VF x, VF y, VF weight, VF scale) {
     return {hn::Mul(grad, DecayBelow(x)), zero, zero};
   } else if constexpr (kForm == EntryForm::kSigmoid) {
     return {DensityTimes<kType>(grad, x), zero, zero};
+  } else if constexpr (kForm == EntryForm::kSquareRelu) {
+    const VF positive = PositivePart(x);
+    return {hn::Mul(grad, hn::Add(positive, positive)), zero, zero};
   } else if constexpr (kForm == EntryForm::kLogSigmoid) {
     return {hn::Mul(hn::Mul(grad, scale), SigmaOf<kType>(hn::Neg(x))), zero,
             zero};
@@ -258,6 +263,8 @@ HWY_INLINE void WithEntryForm(EntryForm form, const F& f) {
       return f(std::integral_constant<Form, Form::kMixedGate>());
     case Form::kGelu:
       return f(std::integral_constant<Form, Form::kGelu>());
+    case Form::kSquareRelu:
+      return f(std::integral_constant<Form, Form::kSquareRelu>());
   }
 }
 

@@ -19,11 +19,11 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// Whether a form takes its inputs through sums and products and a logistic
-// curve alone: then NaNs keep their bits.
+// Whether a form takes its inputs through sums, products, selections and a
+// logistic curve alone: then NaNs keep their bits.
 constexpr bool KeepsNaN(EntryForm form) {
   return form == EntryForm::kSiluGate || form == EntryForm::kSigmoidGate ||
-         form == EntryForm::kSigmoid;
+         form == EntryForm::kSigmoid || form == EntryForm::kSquareRelu;
 }
 
 template <DType kType, EntryForm kForm>

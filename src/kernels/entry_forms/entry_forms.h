@@ -6,6 +6,8 @@
 //                 x sigma(x) below, p = scale      (arXiv 2605.25704)
 //   kElu1         x + 1 above 0, exp(x) below    (Katharopoulos et al. 2020)
 //   kSigmoid      sigma(x)
+//   kSquareRelu   max(x, 0)^2                    (So et al. 2021, arXiv
+//                                                 2109.08668)
 //   kLogSigmoid   scale log sigma(x)             (GLA, arXiv 2312.06635)
 //   kMixedGate    x (1 + (y - 1) w)              (RWKV-7's keys, arXiv
 //                                                 2503.14456)
@@ -30,6 +32,7 @@ enum class EntryForm {
   kLogSigmoid,
   kMixedGate,
   kGelu,
+  kSquareRelu,
 };
 
 constexpr bool TakesGated(EntryForm form) {  // y
@@ -53,6 +56,7 @@ constexpr EntryFormName kEntryFormNames[] = {
     {"log_sigmoid", EntryForm::kLogSigmoid},
     {"mixed_gate", EntryForm::kMixedGate},
     {"gelu", EntryForm::kGelu},
+    {"square_relu", EntryForm::kSquareRelu},
 };
 
 /// [rows, width] of any float dtype; row r begins r * stride elements behind

@@ -42,6 +42,8 @@ Entry EntryOf(const EntryFormProblem& p, double x, double y, double w) {
           (1 + t) / 2 + u / 2 * (1 - t * t) * c * (1 + 3 * 0.044715 * u * u);
       return {u / 2 * (1 + t), by_u, 0, by_u};
     }
+    case EntryForm::kSquareRelu:
+      return x > 0 ? Entry{x * x, 2 * x, 0, 0} : Entry{0, 0, 0, 0};
   }
   return {};
 }

@@ -15,7 +15,7 @@ using reference::EntryFormProblem;
 constexpr EntryForm kEntryForms[] = {
     EntryForm::kSiluGate,  EntryForm::kSigmoidGate, EntryForm::kPowerGate,
     EntryForm::kElu1,      EntryForm::kSigmoid,     EntryForm::kLogSigmoid,
-    EntryForm::kMixedGate, EntryForm::kGelu,
+    EntryForm::kMixedGate, EntryForm::kGelu,        EntryForm::kSquareRelu,
 };
 
 EntryFormProblem MakeEntries(EntryForm form, int64_t rows, int64_t width,

@@ -4,12 +4,15 @@
 #include <cmath>
 
 #include "kernels/decay/decay_attention.h"
+#include "kernels/decay_gate/decay_gate.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/head_scale/head_scale.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rotary/rotary.h"
 #include "kernels/short_convolution/short_convolution.h"
+#include "kernels/unit_norm/unit_norm.h"
 #include "mixers/gated/runtime_columns.h"
 
 namespace tarn::mixers {
@@ -19,12 +22,12 @@ enum Tensor : int64_t { kS, kWindow };  // of the spec's state
 
 /// What a form holds besides its matrices.
 struct GatedVectors {
-  std::vector<float> log_decay;            // [H]
-  std::vector<float> rates, dt_bias;       // exp(A_log) [H]; of the gates
-  std::vector<float> lower_bound;          // [H K]
-  std::vector<float> skip;                 // D [H]
+  std::vector<float> log_decay;             // [H]
+  std::vector<float> rates, dt_bias;        // exp(A_log) of each gate; [gates]
+  std::vector<float> lower_bound;           // [H K]
+  std::vector<float> skip;                  // D [H]
   std::vector<float> filters, filter_bias;  // [C, W], [C]
-  std::vector<float> norm;                 // [V] or [H V]
+  std::vector<float> norm;                  // [V] or [H V]
 };
 
 GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
@@ -33,8 +36,10 @@ GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
   if (form.constant()) v.log_decay = tensors.Vector("log_decay");
   if (form.bounded()) v.lower_bound = tensors.Vector("lower_bound");
   if (form.softplus()) {
-    v.rates = tensors.Vector("A_log");
-    for (float& rate : v.rates) rate = std::exp(rate);
+    const std::vector<float> logs = tensors.Vector("A_log");  // [H]
+    const size_t width = static_cast<size_t>(s.gates / s.heads);
+    for (const float log : logs)
+      v.rates.insert(v.rates.end(), width, std::exp(log));
     v.dt_bias = tensors.Vector("dt_bias");
   }
   if (form.skip) v.skip = tensors.Vector("D");
@@ -67,7 +72,7 @@ class Gated final : public RuntimeMixer {
         at_(form, s_),
         v_(ReadVectors(form, s_, tensors)),
         rotary_(form.rotary && layer.positions == Positions::kRotary),
-        beta_scale_(layer.negative_eigenvalues ? 2.0f : 1.0f) {
+        beta_scale_(KeyOf<bool>(layer, "negative_eigenvalues") ? 2.0f : 1.0f) {
     in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, /*biases=*/false);
     if (form.low_rank()) {
       decay_up_ = tensors.Stack({"decay_up_projection"}, {s_.gates}, s_.rank,
@@ -80,8 +85,7 @@ class Gated final : public RuntimeMixer {
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
                          /*biases=*/false);
     gates_ = {.form = RowForm(form.gate),
-              .heads = s_.heads,
-              .width = s_.gates / s_.heads,
+              .count = s_.gates,
               .rates = v_.rates.data(),
               .bias = form.bounded()    ? v_.lower_bound.data()
                       : form.softplus() ? v_.dt_bias.data()
@@ -111,12 +115,14 @@ class Gated final : public RuntimeMixer {
                   [&](int64_t row) { Prepare(block, row); });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     // About four state entries a nanosecond.
-    const int64_t ns = s_.heads / s_.key_heads * s_.d_key * s_.d_value / 4 + 200;
+    const int64_t ns =
+        s_.heads / s_.key_heads * s_.d_key * s_.d_value / 4 + 200;
     block.ForTasks(
         segments * s_.key_heads,
         ns * ((block.rows() + segments - 1) / segments),
         [&](int64_t task, int) {
-          Advance(block, block.segments[static_cast<size_t>(task / s_.key_heads)],
+          Advance(block,
+                  block.segments[static_cast<size_t>(task / s_.key_heads)],
                   layer, task % s_.key_heads);
         });
     block.ForRows(8 * s_.values, [&](int64_t row) { Finish(block, row); });
@@ -248,9 +254,7 @@ class Gated final : public RuntimeMixer {
     SoftplusRow(block.in[row] + at_.decay, v_.dt_bias.data(), s_.heads, steps);
     const float* x = Convolved(block)[row];
     float* values = Values(block)[row];
-    for (int64_t i = 0; i < s_.values; ++i) {
-      values[i] = steps[i / s_.d_value] * x[i];
-    }
+    HeadScaleRow(s_.heads, s_.d_value, x, steps, /*base=*/nullptr, values);
   }
 
   // The rows of a segment over the states of one key head.
@@ -266,15 +270,14 @@ class Gated final : public RuntimeMixer {
                      s_.d_value);
     if (form_.constant()) in.head_gates = v_.log_decay.data() + first;
     if (form_.projected()) {
-      const int64_t width = gates_.width;
+      const int64_t width = s_.gates / s_.heads;
       in.gates = View(Columns(block.extra, at_.gates + first * width), segment,
                       group, width);
     }
     if (form_.delta) {
       in.betas = View(Columns(block.in, at_.beta + first), segment, group, 1);
     }
-    float* state =
-        segment.state->Tensor(layer, kS) + key_head * GroupEntries();
+    float* state = segment.state->Tensor(layer, kS) + key_head * GroupEntries();
     const RecurrentState states = {.state = state, .next = state};
     const TensorView out = View(Columns(block.out, first * s_.d_value), segment,
                                 group, s_.d_value);
@@ -291,10 +294,8 @@ class Gated final : public RuntimeMixer {
   void Finish(const MixerBlock& block, int64_t row) const {
     float* out = block.out[row];
     if (form_.skip) {
-      const float* x = Convolved(block)[row];
-      for (int64_t i = 0; i < s_.values; ++i) {
-        out[i] += v_.skip[static_cast<size_t>(i / s_.d_value)] * x[i];
-      }
+      HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], v_.skip.data(),
+                   out, out);
     }
     GatedNormRow(norm_, out, OutputGateRow(block, row), v_.norm.data(),
                  /*bias=*/nullptr, out);
@@ -327,7 +328,7 @@ std::unique_ptr<RuntimeMixer> MakeGated(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> GatedRuntimeMixers() {
+std::vector<RuntimeMixerRow> gated::RuntimeMixers() {
   std::vector<RuntimeMixerRow> rows;
   for (const GatedForm& form : GatedForms()) {
     rows.push_back({form.name, nullptr, MakeGated});

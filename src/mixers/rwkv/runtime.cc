@@ -2,8 +2,11 @@
 
 #include "config/gated_form.h"
 #include "kernels/decay/decay_attention.h"
+#include "kernels/decay_gate/decay_gate.h"
 #include "kernels/dplr/dplr_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
+#include "kernels/token_shift/token_shift.h"
+#include "kernels/unit_norm/unit_norm.h"
 #include "mixers/rwkv/runtime_token_shift.h"
 
 namespace tarn::mixers {
@@ -35,8 +38,7 @@ class Seven final : public TokenShift {
     reads_ = Keep(w);
     gate_ = Keep(w);
     decay_ = {.form = GateForm::kSigmoid,
-              .heads = s_.heads,
-              .width = s_.d_key,
+              .count = w,
               .scale = static_cast<float>(kRwkvDecay)};
   }
 
@@ -47,11 +49,8 @@ class Seven final : public TokenShift {
       const float* y = block.in[row];
       const float* before = Before(block, row, layer);
       for (int64_t n = 0; n < s_.inputs; ++n) {
-        const float* shift = shift_.data() + n * d;
-        float* mixed = block.extra[row] + mixed_ + n * d;
-        for (int64_t i = 0; i < d; ++i) {
-          mixed[i] = y[i] + shift[i] * (before[i] - y[i]);
-        }
+        ShiftedRow(y, before, shift_.data() + n * d, d,
+                   block.extra[row] + mixed_ + n * d);
       }
     });
   }
@@ -156,9 +155,7 @@ class Six final : public TokenShift {
     w_gate_ = matrix("gate_projection", w, d);
     shift_down_ = Keep(s_.inputs * s_.shift_rank);
     gate_ = Keep(w);
-    decay_ = {.form = GateForm::kExponential,
-              .heads = s_.heads,
-              .width = s_.d_key};
+    decay_ = {.form = GateForm::kExponential, .count = w};
   }
 
  protected:
@@ -166,12 +163,8 @@ class Six final : public TokenShift {
   void Shift(MixerBlock& block, int64_t layer) const override {
     const int64_t d = s_.d_model, rank = s_.shift_rank;
     block.ForRows(d, [&](int64_t row) {
-      const float* y = block.in[row];
-      const float* before = Before(block, row, layer);
-      float* mixed = block.extra[row] + mixed_;
-      for (int64_t i = 0; i < d; ++i) {
-        mixed[i] = y[i] + base_[static_cast<size_t>(i)] * (before[i] - y[i]);
-      }
+      ShiftedRow(block.in[row], Before(block, row, layer), base_.data(), d,
+                 block.extra[row] + mixed_);
     });
     Multiply(block, shift_down_w_, mixed_, shift_down_);
     block.ForRows(s_.inputs * d * rank, [&](int64_t row) {
@@ -181,14 +174,15 @@ class Six final : public TokenShift {
       const float* before = Before(block, row, layer);
       for (int64_t n = 0; n < s_.inputs; ++n) {
         const float* up = shift_up_.data() + n * d * rank;
-        float* mixed = block.extra[row] + mixed_ + n * d;
+        float* mixed = block.extra[row] + mixed_ + n * d;  // shifts first
         for (int64_t i = 0; i < d; ++i) {
           float shift = shift_[static_cast<size_t>(n * d + i)];
           for (int64_t r = 0; r < rank; ++r) {
             shift += up[i * rank + r] * down[n * rank + r];
           }
-          mixed[i] = y[i] + shift * (before[i] - y[i]);
+          mixed[i] = shift;
         }
+        ShiftedRow(y, before, mixed, d, mixed);
       }
     });
   }

@@ -2,8 +2,8 @@
 // (config/feed_forward_form.h):
 //   x += W_2 relu(W_1 (y + token_shift * (y' - y)))^2, y = in(x), y' before y.
 // A causal block is one piece, so that y' is a row of it or of a state.
-#include <algorithm>
-
+#include "kernels/gate_rows/gate_rows.h"
+#include "kernels/token_shift/token_shift.h"
 #include "runtime/stack/block.h"
 
 namespace tarn {
@@ -15,19 +15,14 @@ void Block::ChannelMix(const LayerWeights& w, int64_t layer) {
   const Rows y = Input(w.last_norm(), 0, rows());
   // The mixer has read what it left in `in`.
   ForRows(d_model, [&](int64_t row) {
-    const float* now = y[row];
-    const float* before = RowBefore(y, row, layer, tensor);
-    float* mixed = in[row];
-    for (int64_t i = 0; i < d_model; ++i) {
-      mixed[i] = now[i] + shift[i] * (before[i] - now[i]);
-    }
+    ShiftedRow(y[row], RowBefore(y, row, layer, tensor), shift, d_model,
+               in[row]);
   });
   KeepLastRows(y, layer, tensor);
   PackedMatMul(in.data, in.stride, rows(), w.linear1,
-               {hidden_.data, hidden_.stride}, executor_, MatMulFinish::kRelu);
+               {hidden_.data, hidden_.stride}, executor_);
   ForRows(d_ff / 4, [&](int64_t row) {
-    float* hidden = hidden_[row];
-    for (int64_t i = 0; i < d_ff; ++i) hidden[i] *= hidden[i];
+    SquareReluRow(hidden_[row], d_ff, hidden_[row]);
   });
   PackedMatMul(hidden_.data, hidden_.stride, rows(), w.linear2,
                {x_.data, x_.stride}, executor_, MatMulFinish::kAdd);

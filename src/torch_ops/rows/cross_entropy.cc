@@ -1,5 +1,7 @@
 // torch.ops.tarn.cross_entropy: the loss of each row of logits
 // (kernels/cross_entropy), of which the gradient keeps two numbers.
+#include "kernels/cross_entropy/cross_entropy.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
@@ -11,7 +13,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "kernels/cross_entropy/cross_entropy.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
@@ -119,8 +120,7 @@ at::Tensor BackwardCpu(const at::Tensor& grad, const Call& in,
   const Held held(in);
   const at::Tensor flow = grad.to(at::kFloat).contiguous();
   const at::Tensor dense = moments.contiguous();
-  const at::Tensor out =
-      EmptyDense(in.logits.sizes(), in.logits.scalar_type());
+  const at::Tensor out = EmptyDense(in.logits.sizes(), in.logits.scalar_type());
   TorchExecutor executor(WorkersFor(in.logits.numel()));
   CrossEntropyBackward(in.options, held.inputs, dense.const_data_ptr<float>(),
                        flow.const_data_ptr<float>(), out.data_ptr(), executor);
@@ -160,7 +160,8 @@ struct LossFunction : public torch::autograd::Function<LossFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const std::vector<double> numbers =
         ctx->saved_data["numbers"].toDoubleVector();
-    Call in = {saved[0], saved[1],
+    Call in = {saved[0],
+               saved[1],
                {numbers[0], numbers[1], numbers[2], numbers[3],
                 ctx->saved_data["ignored"].toInt()}};
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
@@ -209,8 +210,7 @@ at::Tensor FlatBackward(const at::Tensor& grad, const at::Tensor& logits,
                         double cap, int64_t ignored) {
   return WithTorchErrors([&] {
     return kBackward(
-        grad,
-        {logits, target, {smoothing, scale, square_scale, cap, ignored}},
+        grad, {logits, target, {smoothing, scale, square_scale, cap, ignored}},
         moments);
   });
 }

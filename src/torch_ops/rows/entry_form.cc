@@ -20,6 +20,7 @@
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/rows/row_ops.h"
 #include "torch_ops/rows/rows.h"
 
 namespace tarn::ops {
@@ -111,6 +112,8 @@ at::Tensor Composed(const Call& in) {
         return x * (1 + (y - 1) * w);
       case EntryForm::kGelu:
         return at::gelu(w.defined() ? x + w : x, "tanh");
+      case EntryForm::kSquareRelu:
+        return at::relu(x).square();
     }
     return x;
   };
@@ -282,4 +285,12 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace entry_form
+
+at::Tensor ApplyEntryForm(const at::Tensor& x, const std::string& form,
+                          const OptionalTensor& y, const OptionalTensor& weight,
+                          double scale) {
+  static const auto op = FindOp<entry_form::Signature>("tarn::entry_form");
+  return op.call(x, y, weight, form, scale);
+}
+
 }  // namespace tarn::ops

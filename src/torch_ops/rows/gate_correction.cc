@@ -1,15 +1,17 @@
 // torch.ops.tarn.gate_correction: RWKV-7's correction of the output and the
 // output gate (kernels/gate_correction). The kernel takes tensors of one dtype.
+#include "kernels/gate_correction/gate_correction.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
-#include "kernels/gate_correction/gate_correction.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/rows/row_ops.h"
 #include "torch_ops/rows/rows.h"
 
 namespace tarn::ops {
@@ -124,7 +126,7 @@ Gradients BackwardMeta(const at::Tensor&, const Call& in) {
   const auto like = [](const at::Tensor& x) {
     return at::empty_symint(x.sym_sizes(), x.options());
   };
-  return {like(in.o), like(in.r), like(in.k),
+  return {like(in.o),      like(in.r), like(in.k),
           like(in.weight), like(in.v), like(in.g)};
 }
 
@@ -182,8 +184,9 @@ Gradients FlatBackward(const at::Tensor& grad_out, const at::Tensor& o,
                        const at::Tensor& r, const at::Tensor& k,
                        const at::Tensor& weight, const at::Tensor& v,
                        const at::Tensor& g) {
-  return WithTorchErrors(
-      [&] { return kBackward(grad_out, {o, r, k, weight, v, g}); });
+  return WithTorchErrors([&] {
+    return kBackward(grad_out, {o, r, k, weight, v, g});
+  });
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
@@ -218,4 +221,11 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace gate_correction
+
+at::Tensor GateCorrection(const at::Tensor& o, const at::Tensor& r,
+                          const at::Tensor& k, const at::Tensor& weight,
+                          const at::Tensor& v, const at::Tensor& g) {
+  return gate_correction::Dispatch({o, r, k, weight, v, g});
+}
+
 }  // namespace tarn::ops

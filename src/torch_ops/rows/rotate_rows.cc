@@ -143,8 +143,9 @@ at::Tensor ForwardAutograd(const Call& in) {
 template <at::Tensor (*kForward)(const Call&)>
 at::Tensor Flat(const at::Tensor& x, const at::Tensor& cos,
                 const at::Tensor& sin, bool interleaved, bool inverse) {
-  return WithTorchErrors(
-      [&] { return kForward({x, cos, sin, interleaved, inverse}); });
+  return WithTorchErrors([&] {
+    return kForward({x, cos, sin, interleaved, inverse});
+  });
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {

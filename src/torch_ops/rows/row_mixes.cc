@@ -13,6 +13,7 @@
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/rows/row_ops.h"
 #include "torch_ops/rows/rows.h"
 
 namespace tarn::ops {
@@ -230,4 +231,10 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace row_mixes
+
+std::vector<at::Tensor> RowMixes(const at::Tensor& x, const at::Tensor& delta,
+                                 const std::vector<at::Tensor>& weights) {
+  return row_mixes::Dispatch(x, delta, weights);
+}
+
 }  // namespace tarn::ops

@@ -1,6 +1,7 @@
 """The operators of rows around gated layers (torch.ops.tarn.entry_form, rotate_rows,
-cross_entropy, gate_correction and row_mixes) against their equations in float64: values
-and gradients of every input, by the kernel and by the composed form."""
+cross_entropy, gate_correction, row_mixes, decay_gate, unit_norm, token_shift and
+head_scale) against their equations in float64: values and gradients of every input, by
+the kernel and by the composed form."""
 
 import math
 
@@ -92,6 +93,71 @@ def form(name, scale=1.0):
     return ours
 
 
+def softplus(u):
+    return torch.where(u > 0, u, 0) + (-u.abs()).exp().log1p()
+
+
+def gate(name, scale=1.0):
+    """Both results of a gate, one after the other; bounds are between 0 and 1."""
+    rated, two = name in ("softplus", "sigmoid"), name in ("softplus", "bounded")
+
+    def ours(x, bias, A_log=None):
+        if name == "bounded":
+            bias = (bias if bias.dtype == torch.float64 else bias.float()).sigmoid()
+        gates, second = TARN.decay_gate(x, A_log if rated else None, bias, name, scale, two)
+        return torch.cat([gates, second.view_as(x).to(gates)]) if two else gates
+
+    def theirs(x, bias, A_log=None):
+        u, rate = x + bias, 1.0
+        if rated:
+            rate = A_log.exp().repeat_interleave(x.shape[-1] // len(A_log))
+        if name == "softplus":
+            return torch.cat([-rate * softplus(u), softplus(u)])
+        if name == "log_sigmoid":
+            return -scale * softplus(-u)
+        if name == "exponential":
+            return -u.exp()
+        if name == "sigmoid":
+            return -scale / (1 + (-rate * u).exp())
+        lower = 1 / (1 + (-bias).exp())
+        sigma = 1 / (1 + (-x).exp())
+        return torch.cat([(lower + (1 - lower) * sigma).log(), (1 - lower) * (1 - sigma)])
+
+    shapes = ((2, 5, 18), (18,), (3,)) if rated else ((2, 5, 18), (18,))
+    return ours, theirs, shapes
+
+
+def shifted(x, weight=None, before=None):
+    first = torch.zeros_like(x[:, :1]) if before is None else before[:, None]
+    change = torch.cat([first, x], 1)[:, : x.shape[1]] - x
+    return change if weight is None else x + weight * change
+
+
+def starts_of(x):
+    """Three sequences of all rows of x, the second empty."""
+    count = x.shape[0] * x.shape[1]
+    return torch.tensor([0, count // 3, count // 3, count])
+
+
+def shift_packed(x, weight, before):
+    rows = x.flatten(0, 1)[None]
+    return TARN.token_shift(rows, before, weight, starts_of(x)).view(x.shape)
+
+
+def shifted_packed(x, weight, before):
+    rows, starts = x.flatten(0, 1), starts_of(x).tolist()
+    parts = [
+        shifted(rows[None, i:j], weight, before[n : n + 1])[0]
+        for n, (i, j) in enumerate(zip(starts[:-1], starts[1:], strict=True))
+    ]
+    return torch.cat(parts).view(x.shape)
+
+
+def first_rows(x):
+    """[B, D], zeros where there is none."""
+    return x[:, :1].sum(1)
+
+
 ROWS, HEADS = (2, 5, 19), (2, 5, 3, 7)
 # name: tarn's, the equation, shapes.
 CASES = {
@@ -113,6 +179,34 @@ CASES = {
         lambda o, r, k, w, v, g: TARN.gate_correction(o, r, k, w, v, g),
         corrected,
         ((2, 5, 21), HEADS, HEADS, (3, 7), HEADS, (2, 5, 21)),
+    ),
+    "square relu": (form("square_relu"), lambda x: x.clamp(min=0) ** 2, (ROWS,)),
+    "softplus gate": gate("softplus"),
+    "log sigmoid gate": gate("log_sigmoid", 1 / 16),
+    "bounded gate": gate("bounded"),
+    "exponential gate": gate("exponential"),
+    "sigmoid of gate": gate("sigmoid", 0.75),
+    "unit norm": (
+        lambda x: TARN.unit_norm(x, 1e-6),
+        lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
+        (HEADS,),
+    ),
+    "token shift": (lambda x: TARN.token_shift(x), shifted, (ROWS,)),
+    "token shift with weights": (
+        lambda x, w, b: TARN.token_shift(x, first_rows(b), w),
+        lambda x, w, b: shifted(x, w, first_rows(b)),
+        (ROWS, (19,), ROWS),
+    ),
+    "token shift of packed rows": (shift_packed, shifted_packed, (ROWS, (19,), (3, 19))),
+    "head scale": (
+        lambda v, f: TARN.head_scale(v, f),
+        lambda v, f: f[:, None] * v,
+        (HEADS, (3,)),
+    ),
+    "head scale of each row": (
+        lambda v, f, base: TARN.head_scale(v, f, base),
+        lambda v, f, base: base + f[..., None] * v,
+        (HEADS, (2, 5, 3), HEADS),
     ),
     "mixes": (
         mixes,
@@ -140,7 +234,7 @@ def check(name, given, dtype):
     got, wanted = ours(*own), theirs(*double)
     assert got.shape == wanted.shape
     near(got, wanted, dtype, "value")
-    flow = torch.randn(wanted.shape).to(got.dtype)
+    flow = torch.randn(wanted.shape).to(dtype).to(got.dtype)  # both results may be rounded
     ours = torch.autograd.grad(got, own, flow)
     theirs = torch.autograd.grad(wanted, double, flow.double())
     for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -255,10 +349,24 @@ def test_opcheck(dtype):
     opcheck(TARN.cross_entropy.default, (z, TARGET, 0.1, 1.0, 0.1))
     opcheck(TARN.gate_correction.default, (o, r, k, rk, v, g))
     opcheck(TARN.row_mixes.default, (x, y, [w, w.detach().clone().requires_grad_()]))
+    A_log, factors, before = leaves((19,), (3,), (2, 19))
+    opcheck(TARN.decay_gate.default, (x, A_log, w, "softplus", 1.0, True))
+    opcheck(TARN.decay_gate.default, (x, None, None, "exponential"))
+    opcheck(TARN.unit_norm.default, (r, 1e-6))
+    opcheck(TARN.token_shift.default, (x, before, w))
+    opcheck(TARN.token_shift.default, (x[:1], before, None, torch.tensor([0, 2, 5])))
+    opcheck(TARN.head_scale.default, (r, factors, k))
+    opcheck(TARN.channel_mix.default, (x, before, w, *leaves((7, 19), (19, 7))))
     x, y, w, o, r, k, v, g, z, rk = (one.detach() for one in (x, y, w, o, r, k, v, g, z, rk))
     opcheck(TARN.entry_form_backward.default, (x, x, y, w, "mixed_gate", 1.0))
     opcheck(TARN.gate_correction_backward.default, (o, o, r, k, rk, v, g))
     opcheck(TARN.row_mixes_backward.default, ([x, y], x, [w, w]))
+    A_log, factors, before = (one.detach() for one in (A_log, factors, before))
+    wide = x.float()
+    opcheck(TARN.decay_gate_backward.default, (wide, wide, x, A_log, w, "softplus", 1.0))
+    opcheck(TARN.unit_norm_backward.default, (r, k, 1e-6))
+    opcheck(TARN.token_shift_backward.default, (x, y, before, w, None))
+    opcheck(TARN.head_scale_backward.default, (r, k, factors))
     opcheck(
         TARN.cross_entropy_backward.default,
         (torch.randn(5), z, TARGET, torch.randn(5, 2), 0.1, 1.0, 0.1, 0.0, -100),
@@ -279,6 +387,86 @@ def test_what_the_kernels_do_not_take_is_composed():
         for one, weight in zip(TARN.row_mixes(x, y, weights), weights, strict=True):
             assert torch.equal(one, torch.addcmul(x.float(), y.float(), weight.float()).bfloat16())
     assert TARN.row_mixes(x, y, []) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_channel_mix(dtype):
+    def theirs(x, before, shift, first, second):
+        return (shifted(x, shift, before) @ first.T).clamp(min=0) ** 2 @ second.T
+
+    given = [
+        x.requires_grad_() for x in draw(((2, 5, 19), (2, 19), (19,), (7, 19), (19, 7)), dtype)
+    ]
+    double = [x.detach().double().requires_grad_() for x in given]
+    got, wanted = TARN.channel_mix(*given), theirs(*double)
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-5, atol=1e-4)
+    flow = torch.randn_like(wanted)
+    for one, other in zip(
+        torch.autograd.grad(got, given, flow.to(dtype)),
+        torch.autograd.grad(wanted, double, flow),
+        strict=True,
+    ):
+        torch.testing.assert_close(one.double(), other, rtol=1e-5, atol=1e-4)
+
+
+def test_dropout_of_the_channel_mix_scales_what_it_keeps():
+    x, shift = torch.rand(1, 64, 8), torch.full((8,), 0.5)
+    first, second = torch.eye(8), torch.eye(8)
+    seed = torch.tensor(3)
+    kept = TARN.channel_mix(x, None, shift, first, second)
+    dropped = TARN.channel_mix(x, None, shift, first, second, 0.5, seed)
+    assert 0.3 < (dropped == 0).float().mean() < 0.7
+    torch.testing.assert_close(dropped[dropped != 0], 2 * kept[dropped != 0])
+
+
+def test_gates_of_any_size_are_numbers():
+    x = torch.tensor([-1e30, -200.0, -30.0, 0.0, 30.0, 200.0, 1e30], requires_grad=True)
+    bound = torch.tensor([0.0, 0.25, 0.0, 0.0, 0.5, 0.0, 0.25], requires_grad=True)
+    for composed in (False, True):
+        TARN.force_composed(composed)
+        try:
+            results = [
+                *TARN.decay_gate(x, None, None, "softplus", 1.0, True),
+                TARN.decay_gate(x, None, None, "log_sigmoid")[0],
+                *TARN.decay_gate(x, None, bound, "bounded", 1.0, True),
+                TARN.decay_gate(x, None, None, "sigmoid")[0],
+            ]
+        finally:
+            TARN.force_composed(False)
+        found = torch.autograd.grad(sum(one.clamp(-1e4, 1e4).sum() for one in results), (x, bound))
+        assert all(torch.isfinite(one).all() for one in (*results, found[0]))
+        # By the bound: e^-x where it is 0, which float32 does not hold for every x.
+        assert not any(one.isnan().any() for one in found)
+
+
+def test_a_gradient_of_one_of_two_results():
+    x, bias = torch.randn(2, 5, 6, requires_grad=True), torch.rand(6, requires_grad=True)
+    for place in (0, 1):
+        got = TARN.decay_gate(x, None, bias, "bounded", 1.0, True)[place].sum()
+        ours = torch.autograd.grad(got, (x, bias))
+        TARN.force_composed(True)
+        try:
+            wanted = TARN.decay_gate(x, None, bias, "bounded", 1.0, True)[place].sum()
+            theirs = torch.autograd.grad(wanted, (x, bias))
+        finally:
+            TARN.force_composed(False)
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_states_of_float32_are_read_in_the_dtype_of_rows():
+    x, before = draw(((2, 5, 19), (2, 19)), torch.bfloat16)
+    exact = before.float() + 1e-4  # rounds to before
+    assert torch.equal(TARN.token_shift(x, exact), TARN.token_shift(x, before))
+    leaf = exact.requires_grad_()
+    assert torch.autograd.grad(TARN.token_shift(x, leaf).sum(), leaf)[0].dtype == torch.float32
+
+
+def test_head_scale_has_the_dtype_of_its_base():
+    values, base = torch.randn(2, 3, 4), torch.randn(2, 3, 4).bfloat16()
+    factors = torch.randn(3)
+    got = TARN.head_scale(values, factors, base)
+    assert torch.equal(got, (base.float() + values * factors[:, None]).bfloat16())
 
 
 def test_a_mix_that_nothing_reads_has_no_gradient():
@@ -334,6 +522,74 @@ def test_a_mix_that_nothing_reads_has_no_gradient():
             lambda x: TARN.cross_entropy(x[0], TARGET),
             ValueError,
             r"logits: want \[tokens, classes\]",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, None, "tanh"),
+            ValueError,
+            "decay_gate: form: want one of softplus, ",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, None, "bounded"),
+            ValueError,
+            "decay_gate: bias .bounded.: want a tensor",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, x[0], None, "exponential"),
+            ValueError,
+            "decay_gate: A_log .exponential.: want None",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, x[0, :3], None, "softplus"),
+            ValueError,
+            r"decay_gate: A_log: want \[heads\], a divisor of 7, got \[3\]",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, x[0, :3], "softplus"),
+            ValueError,
+            r"decay_gate: bias: want \[7\], got \[3\]",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, None, "sigmoid", 1.0, True),
+            ValueError,
+            "decay_gate: second .sigmoid.: want False",
+        ),
+        (lambda x: TARN.decay_gate(x.int(), None, None, "sigmoid"), TypeError, "decay_gate: x"),
+        (lambda x: TARN.unit_norm(x, -1.0), ValueError, "unit_norm: eps: want at least 0"),
+        (lambda x: TARN.unit_norm(x.int(), 1e-6), TypeError, "unit_norm: x: want"),
+        (
+            lambda x: TARN.token_shift(x),
+            ValueError,
+            r"token_shift: x: want \[batch, seq_len, width\], got \[5, 7\]",
+        ),
+        (
+            lambda x: TARN.token_shift(x[None], x),
+            ValueError,
+            r"token_shift: before: want \[1, 7\]",
+        ),
+        (
+            lambda x: TARN.token_shift(x[None], None, x[0, :3]),
+            ValueError,
+            r"token_shift: weight: want \[7\]",
+        ),
+        (
+            lambda x: TARN.token_shift(x[None], None, None, torch.tensor([0, 3])),
+            ValueError,
+            "token_shift: cu_seqlens",
+        ),
+        (
+            lambda x: TARN.head_scale(x[0], x[0]),
+            ValueError,
+            r"head_scale: values: want \[..., heads, width\]",
+        ),
+        (
+            lambda x: TARN.head_scale(x, x[0]),
+            ValueError,
+            r"head_scale: factors: want \[5\], got \[7\]",
+        ),
+        (
+            lambda x: TARN.head_scale(x, x[:, 0], x[:, :3]),
+            ValueError,
+            r"head_scale: base: want \[5, 7\]",
         ),
         (lambda x: TARN.cross_entropy(x, TARGET[:3]), ValueError, r"target: want \[5\], got \[3\]"),
         (lambda x: TARN.cross_entropy(x, TARGET.int()), TypeError, "target: want Long, got Int"),

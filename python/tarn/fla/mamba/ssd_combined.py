@@ -15,10 +15,14 @@ __all__ = ["mamba_chunk_scan_combined", "mamba_split_conv1d_scan_combined"]
 
 
 def steps_of(dt: Tensor, dt_bias: Tensor | None, dt_softplus: bool) -> Tensor:
-    steps = _call.wide(dt)
-    if dt_bias is not None:
-        steps = steps + _call.wide(dt_bias)
-    return F.softplus(steps) if dt_softplus else steps
+    """dt + dt_bias, its softplus under dt_softplus, in float32 at least; dt_bias: [H], or
+    the last axes of dt."""
+    if dt_softplus:
+        axes = 1 if dt_bias is None else dt_bias.dim()
+        bias = None if dt_bias is None else dt_bias.flatten()
+        _, steps = ops.decay_gate(dt.flatten(-axes), None, bias, return_second=True)
+        return steps.view(dt.shape)
+    return _call.wide(dt) if dt_bias is None else _call.wide(dt) + _call.wide(dt_bias)
 
 
 def _resets(gates: Tensor, seq_idx: Tensor) -> Tensor:
@@ -78,7 +82,7 @@ def mamba_chunk_scan_combined(
     if seq_idx is not None:
         gates = _resets(gates, seq_idx)
     dtype = torch.promote_types(torch.promote_types(x.dtype, B.dtype), C.dtype)
-    values = (x * steps.unsqueeze(-1)).to(dtype)
+    values = ops.head_scale(x.to(dtype), steps)
     kind = torch.float64 if dtype == torch.float64 else torch.float32
     initial = None if initial_states is None else initial_states.to(kind).mT
     main = (C.to(dtype), B.to(dtype), values)
@@ -111,7 +115,8 @@ def _first_alone(initial: Tensor | None, cu_seqlens: Tensor) -> Tensor | None:
 
 def _finished(out: Tensor, x: Tensor, D: Tensor | None, z: Tensor | None) -> Tensor:
     if D is not None:
-        out = out + x * (D if D.dim() == 2 else D.unsqueeze(-1))
+        out = _call.wide(out)  # rounded once, after the gate
+        out = ops.head_scale(x, D, out) if D.dim() == 1 else out + x * D
     if z is not None:
         out = _call.wide(out) * F.silu(_call.wide(z))
     return out.to(x.dtype)
