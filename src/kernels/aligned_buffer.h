@@ -1,6 +1,6 @@
 // Memory for weights, states and scratch: 64-byte aligned (one AVX-512 vector,
-// one cache line), zero-filled, owned by one place. Large buffers lie on huge
-// pages where the system has them: a decode step walks all weights once, and
+// one cache line), zero-filled, owned by one place. Large buffers are on huge
+// pages where the system has them: a decode step reads all weights once, and
 // address translation of 4 KiB pages costs a fifth of the bandwidth.
 #pragma once
 

@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // exp(g), exact 0 below -87; NaN stays NaN. Neither a reset nor a growing gate
-// changes a bit of the tokens and channels beside it.
+// changes a bit of other tokens or channels.
 HWY_INLINE VF DecayFactor(VF gate) {
   const DF d;
   const auto grows = hn::Gt(gate, hn::Zero(d));

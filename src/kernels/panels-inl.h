@@ -1,5 +1,5 @@
-// What walks over chunks share: rows where they lie, states in panels of two
-// vectors and their update.
+// What passes over chunks share: rows in place, states in panels of two vectors
+// and their update.
 
 #if defined(TARN_KERNELS_PANELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_PANELS_INL_H_
@@ -43,7 +43,7 @@ HWY_INLINE void WithDType(DType dtype, const F& f) {
   }
 }
 
-// A chunk's rows where they lie: row r at `data + r * stride` bytes.
+// A chunk's rows in place: row r at `data + r * stride` bytes.
 struct ChunkView {
   const char* data;
   int64_t stride;
@@ -55,9 +55,10 @@ struct ChunkView {
         stride(view.stride[1] * static_cast<int64_t>(DTypeBytes(view.dtype))) {}
 };
 
-// States lie in panels of kPanel columns, each [padded rows, kPanel], so that a
-// product walks memory from front to back and a panel stays in L1 between its
-// read and its update. Panel of column v (a multiple of kPanel): v * rows.
+// States are stored in panels of kPanel columns, each [padded rows, kPanel], so
+// that a product reads memory from front to back and a panel stays in L1
+// between its read and its update. Panel of column v (a multiple of kPanel):
+// v * rows.
 
 // S[k, v] += sum_t a[t, k] b[t, v] over `depth` tokens.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void UpdatePanel(

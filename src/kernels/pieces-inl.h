@@ -1,5 +1,5 @@
 // Pieces of rows of any dtype, read and written in place: whole vectors, and
-// the part behind the last of them through the stack.
+// the part after the last of them through the stack.
 
 #if defined(TARN_KERNELS_PIECES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TARN_KERNELS_PIECES_INL_H_

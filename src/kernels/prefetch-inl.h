@@ -20,7 +20,7 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of one head lie a whole token apart, too far for the hardware to
+// Rows of one head are a whole token apart, too far for the hardware to
 // predict. They are prefetched one chunk ahead, spread evenly over the pauses
 // between parts of the products: all at once they would fill the line buffers,
 // and the products' own loads would wait.

@@ -38,7 +38,7 @@ inline double RoundingUnit(DType dtype) {
 }
 
 /// Expects results to be `wanted`, computed in float32 and rounded once; floor:
-/// absolute error beside it.
+/// absolute error in addition.
 inline void ExpectRounded(const std::vector<double>& got,
                           const std::vector<double>& wanted, DType dtype,
                           double floor, const std::string& what) {

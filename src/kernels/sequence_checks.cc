@@ -11,7 +11,7 @@ void CheckSequences(const char* op, const char* name, const TensorView& view,
                     int64_t sequences) {
   const int64_t batch = view.size[0], seq_len = view.size[1];
   if (lengths != nullptr && cu_seqlens != nullptr) {
-    throw ArgumentError(StrCat(op, ": lengths"), "no lengths beside cu_seqlens",
+    throw ArgumentError(StrCat(op, ": lengths"), "no lengths with cu_seqlens",
                         "both");
   }
   for (int64_t b = 0; lengths != nullptr && b < batch; ++b) {

@@ -1,5 +1,5 @@
 // The sequences of a call: the rows of a batch, each with its length, or
-// several packed along T behind each other.
+// several packed one after another along T.
 #pragma once
 
 #include <cstdint>

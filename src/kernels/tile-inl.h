@@ -2,7 +2,7 @@
 //
 // One shape serves every product of chunked attention: rows of C take scalars
 // of A, columns of C take vectors of B. Each element of C is one chain of
-// multiply-adds along the depth in index order, in whichever tile it lies, so
+// multiply-adds along the depth in index order, in whichever tile it is, so
 // results do not depend on how rows or columns were split.
 
 #if defined(TARN_KERNELS_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)

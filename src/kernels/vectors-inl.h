@@ -81,7 +81,7 @@ HWY_INLINE float ReduceRow(const float* x, int64_t width, const F& f) {
 }
 
 // exp(x) for x <= 0 to 2 ulp; 1 at 0, 0 below -87 (so that nothing is
-// subnormal), NaN for NaN. A lane's bits do not depend on the lanes beside it,
+// subnormal), NaN for NaN. A lane's bits do not depend on the other lanes,
 // which ExpNonPositive alone does not promise on targets without AVX-512.
 HWY_INLINE VF ExpOfLane(VF x) {
   const DF d;

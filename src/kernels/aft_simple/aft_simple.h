@@ -7,7 +7,7 @@
 //   a_j = a_{j-1} exp(m_{j-1} - m_j) + exp(k_j - m_j) v_j,  b_j with v = 1,
 //   o_i = sigma(q_i) a / b,  0 where b = 0,
 // so no exponent is ever positive and keys of any size are safe. One of the two
-// factors is 1: a key costs one exponential, wherever it stands.
+// factors is 1: a key costs one exponential, at any position.
 //
 // The gradient runs backwards over the sequence with two sums over the queries
 // that follow, kept relative to the maximum at the query (again no exponent is
@@ -16,9 +16,9 @@
 //   dv_j = exp(k_j) w,  dk_j = exp(k_j) (v_j w - c)
 //   dq_i = dL/do_i y_i sigma(q_i) sigma(-q_i)
 //
-// Every channel is independent: its bits do not depend on the channels beside
-// it, on the executor or on where a sequence is cut. A prefill or a step is a
-// call over fewer rows, and so has the arithmetic of training.
+// Every channel is independent: its bits do not depend on the neighbouring
+// channels, on the executor or on where a sequence is cut. A prefill or a step
+// is a call over fewer rows, and so has the arithmetic of training.
 #pragma once
 
 #include <cstdint>

@@ -90,7 +90,7 @@ struct Problem {
   Block q, k, v, out, grad_out, grad_q, grad_k, grad_v;
   std::unique_ptr<bool[]> kept;
   State initial, end, grad_end, grad_initial;
-  bool started = false;  // from a state of its own
+  bool started = false;  // from a given state
 
   explicit Problem(Shape s, int64_t pad = 0, float scale = 2.0f) : shape(s) {
     const auto block = [&](int64_t rows, uint64_t seed, float size) {

@@ -29,7 +29,7 @@ using aft_simple::Slice;
 constexpr float kEmpty = -std::numeric_limits<float>::infinity();
 
 // exp(x) for x <= 0, 1 at 0, NaN for NaN. A lane's bits do not depend on the
-// lanes beside it, which ExpNonPositive alone promises with AVX-512 only.
+// other lanes, which ExpNonPositive alone promises with AVX-512 only.
 HWY_INLINE VF Decay(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   return ExpNonPositive(x);

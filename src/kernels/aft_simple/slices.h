@@ -1,5 +1,5 @@
 // How a call is cut: a task is up to 64 channels of one head of one sequence.
-// Heads that lie side by side count as one, so that small heads cost no more.
+// Adjacent heads count as one, so that small heads cost no more.
 #pragma once
 
 #include <algorithm>

@@ -65,7 +65,7 @@ void ExpectNear(const std::vector<double>& wanted,
   for (size_t i = 0; i < wanted.size(); ++i) {
     ASSERT_NEAR(wanted[i], given[i], bound * (1 + std::fabs(wanted[i]))) << i;
   }
-  EXPECT_EQ(77.0f, given.back());  // the guard behind the result
+  EXPECT_EQ(77.0f, given.back());  // the guard after the result
 }
 
 // The reference's slope against central differences.

@@ -44,7 +44,7 @@ void DecayAttentionForward(const RecurrentOptions& options,
                            const RecurrentOutputs& outputs, Executor& executor,
                            void* workspace);
 
-/// Chunked gradient: one walk in reverse over groups of 256 tokens, whose
+/// Chunked gradient: one pass in reverse over groups of 256 tokens, whose
 /// states are rebuilt from the checkpoints. The same bits with and without
 /// saved checkpoints, and for any executor width.
 void DecayAttentionBackward(const RecurrentOptions& options,

@@ -1,4 +1,4 @@
-// Gradient of decay_attention: one walk in reverse (docs/kernels.md).
+// Gradient of decay_attention: one pass in reverse (docs/kernels.md).
 #include <algorithm>
 #include <cstdint>
 

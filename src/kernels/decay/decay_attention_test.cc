@@ -348,7 +348,7 @@ TEST(DecayAttentionErrors, NameArgumentWantedAndGiven) {
   bad = in;
   bad.head_gates = data;
   EXPECT_EQ(
-      "decay_attention: head_gates: want no head_gates beside gates, got both",
+      "decay_attention: head_gates: want no head_gates with gates, got both",
       message(bad));
   bad = in;
   bad.betas = in.gates;

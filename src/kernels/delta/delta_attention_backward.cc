@@ -1,4 +1,4 @@
-// Gradient of delta_attention: one walk in reverse (docs/kernels.md).
+// Gradient of delta_attention: one pass in reverse (docs/kernels.md).
 #include <algorithm>
 #include <cstdint>
 

@@ -1,5 +1,5 @@
 // Benchmark cases of delta_attention: forward, gradient and step (or prefill).
-// The parameters stand in kernels/recurrence/recurrent_bench.h.
+// The parameters are in kernels/recurrence/recurrent_bench.h.
 #include "kernels/delta/delta_attention.h"
 #include "kernels/recurrence/recurrent_bench.h"
 

@@ -6,7 +6,7 @@
 //   S_t = Diag(exp(g_t)) S_{t-1} + b_t e_t^T + k_t v_t^T
 //   o_t = scale * S_t^T q_t
 //
-// c are `reads`, b are `writes`. c meets the state before the decay, k and q
+// c are `reads`, b are `writes`. c is applied before the decay, k and q
 // after it: the delta rule's p is c = exp(g) p, b = -beta k. RWKV-7 has c =
 // -kappa and b = kappa * alpha. Entries stay bounded only if the transition
 // Diag(exp(g)) + b c^T does not grow.

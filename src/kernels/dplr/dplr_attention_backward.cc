@@ -1,4 +1,4 @@
-// Gradient of dplr_attention: the walk of decay_attention in reverse, with the
+// Gradient of dplr_attention: the reverse pass of decay_attention, with the
 // reads as second queries, the writes as second keys and what was read, Z, as
 // their values:
 //   (I - Acb)^T dZ = Pb^T dO + Bb dS;  dV = P^T dO + Kb dS + Ack^T dZ

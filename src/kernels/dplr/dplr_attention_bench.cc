@@ -10,7 +10,7 @@
 namespace tarn::bench {
 namespace {
 
-// The tensors of a call and the buffers behind them.
+// The tensors of a call and the buffers that they view.
 class DplrCase : public Case {
  protected:
   DplrCase(Params& params, int64_t tokens)

@@ -269,9 +269,9 @@ TEST_P(DplrAttentionTest, OneBadHeadStaysAlone) {
   }
 }
 
-// A NaN in every tensor of a sequence reaches neither the rows beside it, nor
-// what is packed before and behind it; what lies in padding (every byte of it
-// is a NaN here) reaches nothing.
+// A NaN in every tensor of a sequence reaches neither the other rows nor what
+// is packed before and after it; the padding (every byte of it is a NaN here)
+// reaches nothing.
 TEST_P(DplrAttentionTest, OneBadSequenceStaysAlone) {
   SerialExecutor serial;
   for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
@@ -310,7 +310,7 @@ TEST_P(DplrAttentionTest, OneBadSequenceStaysAlone) {
   }
 }
 
-// Tokens behind a bad one are not read for those before it.
+// Tokens after a bad one are not read for those before it.
 TEST_P(DplrAttentionTest, LaterTokensChangeNoEarlierBit) {
   for (Gate gate : kGateKinds) {
     const DplrProblem p = MakeDplrProblem({100, 1, 1, 20, 20}, gate, 50);

@@ -148,7 +148,7 @@ HWY_INLINE void ForEachVector(const DropoutKey& key, int64_t row, int64_t width,
   }
 }
 
-// The first n floats of a row from p on, n = lanes or fewer; zeros behind.
+// The first n floats of a row from p on, n = lanes or fewer; zeros after them.
 HWY_INLINE VF LoadN(const float* p, int64_t n) {
   const DF d;
   if (HWY_LIKELY(n == static_cast<int64_t>(hn::Lanes(d)))) {

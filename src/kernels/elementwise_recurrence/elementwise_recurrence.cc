@@ -1,4 +1,4 @@
-// Forward pass: each vector of channels walks over time with its state in a
+// Forward pass: each vector of channels runs over time with its state in a
 // register.
 #include "kernels/elementwise_recurrence/elementwise_recurrence.h"
 

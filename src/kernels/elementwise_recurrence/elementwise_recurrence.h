@@ -1,5 +1,5 @@
-// Elementwise recurrence: every channel is a state of one number with a decay
-// of its own, the layer of HGRN (Qin et al. 2023, arXiv 2311.04823, eq. 3, with
+// Elementwise recurrence: every channel is a state of one number with its own
+// decay, the layer of HGRN (Qin et al. 2023, arXiv 2311.04823, eq. 3, with
 // x_t = (1 - lambda_t) c_t and g_t = log lambda_t):
 //
 //   h_t[c] = exp(g_t[c]) h_{t-1}[c] + x_t[c]
@@ -67,7 +67,7 @@ void ElementwiseRecurrenceForward(const ElementwiseRecurrenceInputs& in,
                                   const ElementwiseRecurrenceOutputs& outputs,
                                   Executor& executor);
 
-/// One walk in reverse, O(T D). Throws ArgumentError without the checkpoints of
+/// One pass in reverse, O(T D). Throws ArgumentError without the checkpoints of
 /// a call that has any.
 void ElementwiseRecurrenceBackward(
     const ElementwiseRecurrenceInputs& in,

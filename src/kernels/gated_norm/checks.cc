@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kGatedNorm[] = "gated_norm: ";
 
-// A view beside x: its shape, its dtype, and data where there are rows.
+// A view like x: the same shape and dtype, and data where there are rows.
 void CheckBeside(const TensorView& x, const TensorView& view,
                  const char* name) {
   const auto where = [&] { return StrCat(kGatedNorm, name); };

@@ -51,8 +51,8 @@ HWY_INLINE void ForPieces(int64_t width, const F& f) {
   if (i < width) f(i, width - i);
 }
 
-// The same branch for a whole row costs nothing beside the exponential, and
-// half as many copies of the loops.
+// One branch for a whole row costs nothing compared with the exponential, and
+// halves the number of copies of the loops.
 HWY_INLINE VF GateOf(VF z, bool silu) {
   const VF below = LogisticAt(z).below;
   return silu ? hn::Mul(z, below) : below;
@@ -78,9 +78,9 @@ struct RowMoments {
   VF inverse;  // 1 / root
 };
 
-// The moments of the row u(i, n), which is zero behind its end. `sum` is that
+// The moments of the row u(i, n), which is zero after its end. `sum` is that
 // of the entries where centred, else that of their squares. A centred row is
-// walked once more, so that the variance does not cancel.
+// read again, so that the variance does not cancel.
 template <bool kCentred, class F>
 HWY_INLINE RowMoments MomentsOf(const GatedNormOptions& options, VF sum,
                                 const F& u) {

@@ -1,4 +1,4 @@
-// The norm behind a recurrence with its output gate. For each row x of W
+// The norm after a recurrence with its output gate. For each row x of W
 // entries (a token's group), with a = silu or sigma and eps inside the root:
 //   n(u) = u / sqrt(mean(u^2) + eps), centred: (u - mean) / sqrt(var + eps)
 //   gate after:  out = (n(x) * weight + bias) * a(gate)
@@ -45,7 +45,7 @@ struct GatedNormGradients {
   TensorView grad_x;             // written
   TensorView grad_gate;          // written where there is a gate
   float* grad_weight = nullptr;  // as weight; written where not null
-  float* grad_bias = nullptr;    // likewise
+  float* grad_bias = nullptr;    // the same
 };
 
 /// Throws ShapeError, DTypeError or ArgumentError naming the argument.

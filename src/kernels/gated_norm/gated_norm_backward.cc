@@ -1,7 +1,7 @@
-// Gradient, equations in gated_norm.h. A row is walked three times: once for
+// Gradient, equations in gated_norm.h. A row is read three times: once for
 // its statistics, which are not kept from the forward pass, once for what
-// reaches the norm and the sums, once for dx. Between the walks its entries lie
-// in four rows of scratch: n, g and, with the gate first, a and a'.
+// reaches the norm and the sums, once for dx. Between these passes its entries
+// are kept in four rows of scratch: n, g and, with the gate first, a and a'.
 #include <algorithm>
 #include <cstdint>
 
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-// Where one row lies, and its weights with their sums (null: not wanted).
+// Where one row is, and its weights with their sums (null: not wanted).
 struct NormGradientRow {
   const char *x, *gate, *grad_out;
   char *grad_x, *grad_gate;
@@ -63,7 +63,7 @@ static HWY_INLINE void GradientOneRow(const GatedNormOptions& options,
   VF sum_g = hn::Zero(d), sum_gn = hn::Zero(d);
   ForPieces(width, [&](int64_t i, int64_t n) HWY_ATTR {
     const VF normal = NormalisedAt<kCentred>(moments, hn::Load(d, u + i));
-    const VF grad = load(row.grad_out, i, n);  // 0 behind the row, as is dy
+    const VF grad = load(row.grad_out, i, n);  // 0 after the row, as is dy
     VF dy = grad;
     if constexpr (kGate == GatePlace::kAfter) {
       const GateCurve curve = GateAt(load(row.gate, i, n), silu);

@@ -10,7 +10,7 @@
 
 namespace tarn {
 
-/// Rows of a call in the order [B, T, G]; each task has sums of its own.
+/// Rows of a call in the order [B, T, G]; each task has its own sums.
 inline WideRowTasks GatedNormTasks(const TensorView& x) {
   return {x.size[0] * x.size[1] * x.size[2], x.size[3], 64};
 }

@@ -1,8 +1,9 @@
 // A block of kDepth x kColumns of b is copied side by side into L1, then all
-// rows of a task meet it in register tiles of 6 x 4 vectors. Rows of a that lie
-// along the depth are read in place; a transposed a is copied block by block,
-// because its columns would share few sets of the caches. Tiles begin at zero
-// and are added to c: the parts of the sum are short, and so is their error.
+// a task multiplies its rows by it in register tiles of 6 x 4 vectors. Rows of
+// a that lie along the depth are read in place; a transposed a is copied block
+// by block, because its columns would share few sets of the caches. Tiles begin
+// at zero and are added to c: the parts of the sum are short, and so is their
+// error.
 #include "kernels/gemm/gemm.h"
 
 #include <algorithm>
@@ -35,7 +36,7 @@ constexpr int64_t kMostColumns = 512;  // of c, where rows are copied
 constexpr int64_t kWideStride = 1024;
 constexpr int64_t kCopyStride = kDepth + 16;  // no multiple of 256 bytes
 constexpr int64_t kBlockFloats = kDepth * kColumns;
-// Where the block of b from (k, n) on lies in a packed b: panels of columns one
+// Where the block of b from (k, n) on is in a packed b: panels of columns one
 // after another, the depth of each from front to back.
 template <typename T>
 T* PackedBlock(T* packed, int64_t depth, int64_t k, int64_t n) {

@@ -35,11 +35,10 @@ struct GemmProblem {
 int64_t GemmWorkspaceFloats(const Executor& executor);
 
 /// Sums are taken in parts of 128 of the depth, each in index order, and the
-/// parts in order: an element has the same bits whatever is computed beside it
-/// and for any executor. A depth of 0 adds zeros. Allocates nothing;
-/// thread-safe with separate workspaces. Throws ShapeError for negative sizes
-/// and strides shorter than a row, ArgumentError for null data of a size that
-/// is not 0.
+/// parts in order: an element has the same bits whatever else is computed and
+/// for any executor. A depth of 0 adds zeros. Allocates nothing; thread-safe
+/// with separate workspaces. Throws ShapeError for negative sizes and strides
+/// shorter than a row, ArgumentError for null data of a size that is not 0.
 void Gemm(const GemmProblem& problem, float* workspace, Executor& executor);
 
 /// `count` products in one parallel loop, each with the bits it has alone. None
@@ -52,7 +51,7 @@ constexpr int64_t kGemmRowsWorkspaceFloats = 128 * 64 + 384 * (128 + 16);
 
 /// Only rows [begin, end) of c, on the calling thread, with the bits of Gemm.
 /// Arguments are not checked. Two ranges may be computed at the same time, each
-/// with a workspace of its own.
+/// with its own workspace.
 void GemmRows(const GemmProblem& problem, int64_t begin, int64_t end,
               float* workspace);
 

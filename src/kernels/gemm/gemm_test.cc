@@ -18,7 +18,7 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
-// A problem on memory of its own: rows are `gap` floats longer than needed, and
+// A problem in its own memory: rows are `gap` floats longer than needed, and
 // the floats between them are NaN.
 struct Memory {
   std::vector<float> a, b, c;

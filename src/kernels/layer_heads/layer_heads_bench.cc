@@ -1,4 +1,4 @@
-// Benchmark case of a norm and three maps behind it: rows=1024 width=128;
+// Benchmark case of a norm followed by three maps: rows=1024 width=128;
 // gradient=1: forward and back.
 #include "kernels/bench_case.h"
 #include "kernels/layer_heads/layer_heads.h"

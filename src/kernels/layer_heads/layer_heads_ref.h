@@ -1,4 +1,4 @@
-// A norm and the maps behind it by their equations, row by row in double.
+// A norm and the maps after it by their equations, row by row in double.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,7 @@ TEST_P(LayerNormTest, MatchesTheDoubleReference) {
   Rng rng(1);
   for (const int64_t width : {1, 2, 3, 15, 16, 17, 31, 64, 100, 257, 1000}) {
     for (const float shift : {0.0f, 30.0f}) {
-      // One guard entry behind the row must survive.
+      // One guard entry after the row must survive.
       std::vector<float> x(width + 1), gamma(width), beta(width), y(width + 1);
       for (float& v : x) v = static_cast<float>(rng.Normal()) + shift;
       for (float& v : gamma) v = static_cast<float>(rng.Normal());

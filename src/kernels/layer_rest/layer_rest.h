@@ -32,7 +32,7 @@ struct LayerRestOptions {
   DropoutOptions mixed_dropout, hidden_dropout, branch_dropout;  // d1, d2, d3
 };
 
-/// Dense, as they are trained. beta is null beside RMS norms.
+/// Dense, as they are trained. beta is null for RMS norms.
 struct LayerRestWeights {
   const float* out_weight = nullptr;  // Wo [D, V]
   const float* out_bias = nullptr;    // bo [D]; null: zeros

@@ -36,7 +36,7 @@ const Kind kKinds[] = {
     {Nonlinearity::kRelu, NormKind::kRms, true, true, 0.1, 0.2, 0},
     {Nonlinearity::kGelu, NormKind::kLayer, false, true, 0.1, 0, 0}};
 
-// A call on memory of its own; results begin as NaN.
+// A call in its own memory; results begin as NaN.
 struct Problem {
   LayerRestOptions options;
   LayerRestShape shape;

@@ -16,8 +16,7 @@ void WantNorm(const LayerStepCall& call, const LayerStepNorm& norm) {
     throw ArgumentError("LayerSteps: norm", "data", "a null pointer");
   }
   if (norm.beta != nullptr && call.norm_kind == NormKind::kRms) {
-    throw ArgumentError("LayerSteps: norm", "no beta beside an RMS norm",
-                        "one");
+    throw ArgumentError("LayerSteps: norm", "no beta with an RMS norm", "one");
   }
 }
 
@@ -39,7 +38,7 @@ void Check(const LayerStepCall& call) {
                      StrCat(call.attentions));
   }
   if (call.head.weight != nullptr && call.outputs < 1) {
-    throw ShapeError("LayerSteps: outputs", ">= 1 beside a head",
+    throw ShapeError("LayerSteps: outputs", ">= 1 with a head",
                      StrCat(call.outputs));
   }
   for (int64_t i = 0; i < call.count; ++i) {

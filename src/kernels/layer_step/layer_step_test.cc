@@ -145,7 +145,7 @@ class Problem {
   Floats out, next_S, next_z;
 
  private:
-  // Every attention of a layer as a self attention with a state of its own.
+  // Every attention of a layer as a self attention with its own state.
   class States final : public StepAttention {
    public:
     explicit States(Problem& problem) : problem_(problem) {

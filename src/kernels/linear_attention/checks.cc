@@ -89,7 +89,7 @@ void CheckLengths(const LinearAttentionInputs& in) {
   const int64_t batch = in.queries.size[0], seq_len_k = in.keys.size[1];
   if (in.key_lengths != nullptr && in.cu_seqlens != nullptr) {
     throw ArgumentError(StrCat(kOp, "key_lengths"),
-                        "no key_lengths beside cu_seqlens", "both");
+                        "no key_lengths with cu_seqlens", "both");
   }
   if (in.key_lengths != nullptr) {
     for (int64_t b = 0; b < batch; ++b) {

@@ -9,9 +9,9 @@
 
 namespace tarn {
 
-// Chunk positions are those of keys; query i stands at position i + offset and
+// Chunk positions are those of keys; query i is at position i + offset and
 // reads keys j <= i + offset. A non-causal call is the case offset = S: every
-// query comes after every key. So one walk over positions serves all forms.
+// query comes after every key. So one pass over positions covers all forms.
 struct Sequence {
   int64_t batch;     // row of the views
   int64_t query_at;  // first query's row along T
@@ -20,7 +20,7 @@ struct Sequence {
   int64_t keys;      // S of this sequence
   int64_t kept;      // keys at and after this one are padding (key_lengths)
   int64_t offset;    // clamped to [-T, S]: outside, nothing changes
-  int64_t first_chunk, last_chunk;  // chunks to walk, [first, last)
+  int64_t first_chunk, last_chunk;  // chunks to visit, [first, last)
   int64_t ahead;  // tokens from a row to the one to prefetch; < 0 in reverse
 };
 
@@ -96,8 +96,8 @@ struct ChunkRows {
   int64_t rows;      // rows in use, from 0
   int64_t query_begin, query_end;
   int64_t key_begin, key_end;
-  // Whether the walk reaches the chunk with a state, and whether the state that
-  // it leaves is read: the first and the last chunk of a walk have half the
+  // Whether the pass reaches the chunk with a state, and whether the state that
+  // it leaves is read: the first and the last chunk of a pass have half the
   // work, and a sequence of one chunk has none of it.
   bool reads_state = true, leaves_state = true;
   // Rows that row tiles cover. Scores of all of them are written, because rows
@@ -113,8 +113,8 @@ struct ChunkRows {
   }
 };
 
-// Sets the state flags of chunk `index` in a walk that begins with a state or
-// without, and that is to end with one or not.
+// Sets the state flags of chunk `index` in a pass that begins with or without a
+// state and has to end with or without one.
 inline void TellOfState(const Sequence& s, int64_t index, bool forward,
                         bool begins_with, bool ends_with, ChunkRows& rows) {
   const bool first = index == s.first_chunk, last = index + 1 == s.last_chunk;
@@ -137,10 +137,10 @@ inline ChunkRows RowsOfChunk(const Sequence& s, int64_t index, int64_t chunk) {
   return r;
 }
 
-// Adjacent heads that one task walks together, chunk by chunk: in a time-first
-// layout their rows touch, so that a page or line is fetched once instead of
-// once per head. They are few enough to leave every worker two tasks and to
-// keep the states (`state_floats` per head) within 128 KiB.
+// Adjacent heads that one task processes together, chunk by chunk: in a
+// time-first layout their rows touch, so that a page or line is fetched once
+// instead of once per head. They are few enough to leave every worker two tasks
+// and to keep the states (`state_floats` per head) within 128 KiB.
 inline int64_t HeadsPerTask(int64_t heads, int64_t sequences, int width,
                             int64_t state_floats) {
   constexpr int64_t kMostHeads = 4, kStateFloats = 32768;

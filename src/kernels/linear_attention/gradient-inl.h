@@ -42,8 +42,8 @@ struct ChunkContext {
   bool has_denominator() const {
     return task.options->denominator != Denominator::kNone;
   }
-  // Row of the query tensors that lies in row r of the chunk; of the key
-  // tensors likewise.
+  // Row of the query tensors that is row r of the chunk; the same for the key
+  // tensors.
   int64_t QueryToken(int64_t r) const {
     return s.query_at + rows.position + r - s.offset;
   }

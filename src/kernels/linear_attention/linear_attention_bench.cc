@@ -44,7 +44,7 @@ struct Shape {
   }
 };
 
-// Owns the buffers behind the views.
+// Owns the buffers of the views.
 class Buffers {
  public:
   explicit Buffers(const Shape& shape) : shape_(shape) {}

@@ -84,7 +84,7 @@ HWY_MAYBE_UNUSED static void FinishQueryGradients(const ChunkContext& c,
                       prefetch);
 }
 
-// Prefetches rows one chunk on in the walk, of all tensors the sweep touches.
+// Prefetches the rows of the next chunk of all tensors the sweep touches.
 HWY_MAYBE_UNUSED static void AskForQueryRows(const ChunkContext& c,
                                              int64_t value_head,
                                              RowPrefetcher& prefetch) {

@@ -144,7 +144,7 @@ class GuardedTensor {
     bytes_.assign(elements * DTypeBytes(dtype), char(0xFF));  // NaN everywhere
     view_.data = bytes_.data() + (8 + (spread ? 1 : 0)) * DTypeBytes(dtype);
   }
-  // A copy's view is of its own bytes. A moved tensor's bytes stay in place.
+  // A copy's view is of the copy's bytes. A moved tensor's bytes stay in place.
   GuardedTensor(const GuardedTensor& other)
       : view_(other.view_), bytes_(other.bytes_) {
     view_.data = bytes_.data() + (static_cast<char*>(other.view_.data) -
@@ -265,7 +265,7 @@ struct Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // Where problem n stands: row of the batch, first token.
+  // Where problem n is: row of the batch, first token.
   int64_t Row(int64_t n) const { return packed ? 0 : n; }
   int64_t Start(int64_t n) const { return packed ? cu[n] : 0; }
 

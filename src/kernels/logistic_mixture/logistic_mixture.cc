@@ -264,7 +264,7 @@ void LogisticMixtureLoss(const LogisticMixtureArgs& args, Executor& executor) {
   WantData("params", args.params, args.rows);
   WantData("targets", args.targets, args.rows);
   if (args.gradients != nullptr && args.gradients == args.params) {
-    throw ArgumentError("logistic_mixture: gradients", "memory of its own",
+    throw ArgumentError("logistic_mixture: gradients", "separate memory",
                         "the parameters");
   }
   const auto kernel = HWY_DYNAMIC_DISPATCH(LossOfRows);

@@ -21,7 +21,7 @@ constexpr float kGuard = 77.0f;
 using Doubles = std::vector<double>;
 using Floats = std::vector<float>;
 
-// One call; results begin as NaN, with a guard behind them.
+// One call; results begin as NaN, with a guard after them.
 struct Problem {
   int64_t rows, k;
   Floats params, weights, losses, gradients;

@@ -1,6 +1,6 @@
-// Tokens sorted by expert, and products in which every group of rows has a
-// matrix of its own (Gale et al. 2022, arXiv 2211.15841, section 3, without
-// padding). Assignment a = t top_k + j is the j-th expert of token t; rows of
+// Tokens sorted by expert, and products in which every group of rows has its
+// own matrix (Gale et al. 2022, arXiv 2211.15841, section 3, without padding).
+// Assignment a = t top_k + j is the j-th expert of token t; rows of
 // a grouped product are assignments in the order of their experts, and of a
 // within one expert.
 #pragma once

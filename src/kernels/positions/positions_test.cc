@@ -151,7 +151,7 @@ TEST(RotaryScaling, RefusesNumbersOutOfRange) {
   EXPECT_THROW(CheckRotaryScaling("", 1.0, {kYarn, 8, 64}), ArgumentError);
 }
 
-// The property that rotary positions exist for: the product of two turned rows
+// The property that rotary positions exist for: the product of two rotated rows
 // depends on the distance alone.
 TEST(Rotary, ProductsDependOnDistanceOnly) {
   const int64_t d_key = 8, half = d_key / 2;

@@ -67,7 +67,7 @@ void CheckGates(const RecurrentOp& op, const RecurrentInputs& in) {
   const int64_t d_key = in.queries.size[3], value_heads = in.values.size[2];
   if (in.HasGates()) {
     if (in.head_gates != nullptr) {
-      throw ArgumentError(Where(op, "head_gates"), "no head_gates beside gates",
+      throw ArgumentError(Where(op, "head_gates"), "no head_gates with gates",
                           "both");
     }
     if (in.gates.size[3] != 1 && in.gates.size[3] != d_key) {

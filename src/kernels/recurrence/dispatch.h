@@ -11,7 +11,7 @@
 
 namespace tarn {
 
-// Adjacent heads that one forward task walks together, chunk by chunk: in a
+// Adjacent heads that one forward task processes together, chunk by chunk: in a
 // time-first layout their rows touch, so that a page or line is fetched once.
 // They are few enough to leave every worker two tasks and to keep the states
 // within 128 KiB.

@@ -1,4 +1,4 @@
-// The forward walk of the gated recurrences over one sequence, chunk by chunk:
+// The forward pass of the gated recurrences over one sequence, chunk by chunk:
 //   O = Qt S + tril(P) U;  S <- Diag(Gamma) S + Kb^T U
 // with U = V, or for the delta rule the solution of solve-inl.h.
 

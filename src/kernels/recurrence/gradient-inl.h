@@ -5,7 +5,7 @@
 //   dk_j = E_Cj (dS U_j) + sum_{i >= j} dP_ij E_ij q_i
 //   dS <- Gamma dS + Qt^T dO
 // Delta rule: (I + X^T Diag(beta)) w = dU, dV = beta w, dY = -beta w,
-// dbeta_i = w_i . R_i, and k stands as a second query p with the gradient dY,
+// dbeta_i = w_i . R_i, and k acts as a second query p with the gradient dY,
 // whose scores X are strict: dP, dq, dS and dg gain its terms, dk gains dp. dg:
 // gate_gradient-inl.h. Products with states have the tokens in their lanes, so
 // that no state is transposed.
@@ -34,7 +34,7 @@ struct GradientContext {
   const RecurrentGradientTask& task;
   const RecurrentGradientLayout& layout;
   const ChunkParts& at;
-  ChunkSpan s;          // reads_state: S is not zero; leaves_state: dS goes on
+  ChunkSpan s;          // reads_state: S is not zero; leaves_state: dS is used
   bool has_grad_state;  // dS is not zero
   int64_t g, value_head;
   // Whether all queries and keys of the chunk are: products of hidden pairs are

@@ -18,7 +18,7 @@ namespace tarn {
 // what every sequence and value head adds to sums over the batch.
 struct RecurrentGradientPlan {
   int64_t floats, states, key, blocks;
-  int64_t pairs;  // of a sequence and a query/key head that are walked at once
+  int64_t pairs;  // (sequence, query/key head) that are processed at once
   int64_t places;
   bool head_gates, bonus;
   RecurrentGradientPlan(const RecurrentInputs& in, int width,
@@ -98,7 +98,7 @@ class RecurrentGradientTasks {
   }
 
   // dq and dk of chunk c of group n of a pair from the parts of its blocks, the
-  // first of which lies at `place`.
+  // first of which is at `place`.
   void Sum(int64_t pair, int64_t place, int64_t n, int64_t c) const {
     const TokenSpan span = SpanAt(in_, pair / heads());
     const int64_t first = n * kRecurrentGroup + c * kRecurrentChunk;

@@ -200,7 +200,7 @@ HWY_MAYBE_UNUSED static void BonusGradients(const GradientContext& c) {
 }
 
 // The gradient of one chunk and value head: dV, dg and dbeta are stored, dq and
-// dk lie in queries_grad and keys_grad, dS is moved on.
+// dk are in queries_grad and keys_grad, dS is moved on.
 template <bool kDelta>
 HWY_MAYBE_UNUSED static void GradientValueHead(const GradientContext& c,
                                                const float* residuals,

@@ -1,4 +1,4 @@
-// The gradient's walk over one sequence: groups of 256 tokens in reverse, the
+// The gradient's pass over one sequence: groups of 256 tokens in reverse, the
 // states of each rebuilt first, then its chunks in reverse.
 
 #if defined(TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_) == \
@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // of delta_attention. One query/key head and the value heads that it serves.
 template <bool kDelta>
 struct GatedCore {
-  // Whether a chunk keeps more of the forward walk than the states.
+  // Whether a chunk keeps more of the forward pass than the states.
   static constexpr bool kSolves = kDelta;
 
   static void Rebuild(const RecurrentGradientTask& task,
@@ -63,7 +63,7 @@ struct GatedCore {
                         const RecurrentGradientLayout&, const ChunkSpan&) {}
 };
 
-// The walk of one task, or its next part. Core: GatedCore, or that of the
+// The pass of one task, or its next part. Core: GatedCore, or that of the
 // low-rank pair.
 template <class Core>
 class GradientWalk {
@@ -107,7 +107,7 @@ class GradientWalk {
     return base + (row * in_.values.size[2] + Head(g)) * d_key() * d_value();
   }
 
-  // Chunk c of the sequence in the walk forward: with a state before it, and
+  // Chunk c of the sequence in the forward pass: with a state before it, and
   // with one after it if that is used.
   ChunkSpan Forward(int64_t c, bool leaves_state) const {
     ChunkSpan s = ChunkAt(span_, c);

@@ -1,6 +1,6 @@
-// Rebuilds what the gradient needs of the forward walk: the states before the
+// Rebuilds what the gradient needs of the forward pass: the states before the
 // chunks of a group and, for the delta rule, R and X. The arithmetic is that of
-// the forward call, so a state is the same by the bit wherever it comes from.
+// the forward call, so a state is bit-identical wherever it comes from.
 
 #if defined(TARN_KERNELS_RECURRENCE_REBUILD_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)

@@ -41,7 +41,7 @@ struct RecurrentShape {
   }
 };
 
-// The tensors of a call and the buffers behind them.
+// The tensors of a call and the buffers that they view.
 class RecurrentBuffers {
  public:
   RecurrentBuffers(const RecurrentShape& shape, bool delta) : shape_(shape) {

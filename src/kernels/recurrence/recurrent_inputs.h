@@ -48,7 +48,7 @@ struct RecurrentInputs {
 };
 
 /// Results; null pointers are not written. `checkpoints` holds the state before
-/// every 256th token and saves the gradient one walk over the tokens.
+/// every 256th token and saves the gradient one pass over the tokens.
 struct RecurrentOutputs {
   TensorView out;                // [B, T, HV, V]
   float* final_state = nullptr;  // [B or sequences, HV, K, V]
@@ -64,7 +64,7 @@ struct RecurrentGradients {
   TensorView grad_queries, grad_keys, grad_values;  // written, same shapes
   TensorView grad_gates;               // as gates; written when gates are given
   TensorView grad_betas;               // as betas; written when betas are given
-  TensorView grad_reads, grad_writes;  // as reads and writes, likewise
+  TensorView grad_reads, grad_writes;  // as reads and writes, if given
   float* grad_head_gates = nullptr;    // [HV]
   float* grad_bonus = nullptr;         // [HV, K]
   float* grad_initial_state = nullptr;

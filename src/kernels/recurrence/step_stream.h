@@ -24,7 +24,7 @@ inline RecurrentInputs TokensOf(RecurrentInputs in, int64_t t, int64_t run) {
   return in;
 }
 
-// What an operator has beside the tensors of RecurrentCall.
+// What an operator takes in addition to the tensors of RecurrentCall.
 struct NothingMore {
   RecurrentInputs operator()(const RecurrentInputs& in) const { return in; }
 };
@@ -113,8 +113,8 @@ void ExpectSlotsOfABatch(const std::vector<DecayProblem>& problems,
 
 // Token after token reads slot t and writes slot t + 1 of a ring of four, after
 // another token was tried from the same slot and rejected: the bits are those
-// of plain states that no rejected token has touched, and the slots behind keep
-// theirs.
+// of plain states that no rejected token has touched, and the slots after it
+// keep theirs.
 template <class F, class More = NothingMore>
 void ExpectARingOfStates(const DecayProblem& p,
                          const std::vector<std::vector<double>>& betas,

@@ -44,7 +44,7 @@ inline RowTolerance RowsOf(const DecayProblem& p, Tolerance t, DType dtype,
           single ? std::max(0.1, 0.1 * keys) : std::max(0.03, 0.01 * keys)};
 }
 
-// The same problem with a constant gate given anew at every token.
+// The same problem with its constant gate given at every token.
 inline DecayProblem WithTokenGates(const DecayProblem& p) {
   DecayProblem tokens = p;
   tokens.gate_kind = Gate::kToken;

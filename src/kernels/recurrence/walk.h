@@ -1,5 +1,5 @@
 // How a call of the gated recurrences is cut into sequences, chunks and tasks,
-// and where a worker's scratch lies. Plain integers, no tensor data.
+// and where a worker's scratch is. Plain integers, no tensor data.
 #pragma once
 
 #include <algorithm>
@@ -72,8 +72,8 @@ struct RecurrentGradientTask {
   const RecurrentInputs* in;
   const RecurrentGradients* grad;
   int64_t sequence, head, value_head, group;
-  // Groups of tokens [end, begin), in reverse; what lies in scratch goes on
-  // from task to task of one sequence.
+  // Groups of tokens [end, begin), in reverse; the contents of scratch carry
+  // over from task to task of one sequence.
   int64_t begin, end;
   float* scratch;
   float *query_parts, *key_parts;  // [256, PadRow(K)] for one group, or null

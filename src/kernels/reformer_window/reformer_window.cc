@@ -172,7 +172,7 @@ void ForChunks(const ReformerWindowInputs& in, int64_t round,
 void ReformerSort(const int32_t* buckets, const uint8_t* kept, int64_t batch,
                   int64_t tasks_a_row, int64_t seq_len, int64_t* position,
                   int64_t* place, Executor& executor) {
-  constexpr int32_t kPadding = kReformerBuckets;  // behind every bucket
+  constexpr int32_t kPadding = kReformerBuckets;  // after every bucket
   for (int64_t i = 0; i < batch * tasks_a_row * seq_len; ++i) {
     if (buckets[i] >= 0 && buckets[i] < kPadding) continue;
     throw ArgumentError("reformer_attention: buckets",

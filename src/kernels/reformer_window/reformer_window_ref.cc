@@ -35,7 +35,7 @@ double ReferenceWindow::Bias(int64_t round, int64_t i, int64_t j) const {
   constexpr double kNone = -std::numeric_limits<double>::infinity();
   if (!Reads(round, i, j)) return kNone;
   if (in_.masked && i == j) {
-    // If counted, the rounds share one softmax; else each stands alone.
+    // If counted, the rounds share one softmax; else each has its own.
     for (int64_t r = 0; r < in_.rounds; ++r) {
       if (!in_.counted && r != round) continue;
       for (int64_t other = 0; other < in_.seq_len; ++other) {

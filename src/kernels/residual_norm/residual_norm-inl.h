@@ -123,7 +123,7 @@ HWY_INLINE NormRow MeasureRow(const ResidualNormGradients& g, int64_t row,
   const VF inverse = hn::Set(d, g.inverse[row]);
   VF sum_g = hn::Zero(d), sum_gn = hn::Zero(d);
   ForEachPart(width, [&](int64_t i, int64_t n) HWY_ATTR {
-    const VF grad = LoadN(dy + i, n);  // 0 behind the row
+    const VF grad = LoadN(dy + i, n);  // 0 after the row
     const VF normal = NormalOf<kKind>(LoadN(s + i, n), center, inverse);
     const VF scale = LoadN(gamma + i, n);
     if (y_again != nullptr) {

@@ -112,7 +112,7 @@ void WantData(const char* name, const void* data, bool empty) {
 void WantNoBeta(const char* name, const void* data, NormKind kind) {
   if (data != nullptr && kind == NormKind::kRms) {
     throw ArgumentError(StrCat("residual_norm: ", name),
-                        "null beside an RMS norm", "data");
+                        "null with an RMS norm", "data");
   }
 }
 

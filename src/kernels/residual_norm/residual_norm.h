@@ -1,4 +1,4 @@
-// What lies between two sublayers of a transformer, in one pass: bias, dropout,
+// What is between two sublayers of a transformer, in one pass: bias, dropout,
 // residual and normalisation; and their gradient in one pass.
 //   s = residual + (x + bias) * d          d: the factors of dropout.h
 // Layer norm (Ba et al. 2016, eq. (4), as torch.nn.LayerNorm), with the biased
@@ -69,7 +69,7 @@ struct ResidualNormGradients {
   float* grad_bias = nullptr;   // [width]
   float* grad_gamma = nullptr;  // [width]
   float* grad_beta = nullptr;   // [width]; not for RMS norms
-  float* y_again = nullptr;  // y to the bit, if grad_y is given; no aliases
+  float* y_again = nullptr;  // bits of y, if grad_y is given; no aliases
 };
 
 /// Floats of workspace for the sums over rows.

@@ -1,5 +1,5 @@
 // Rotary positions (Su et al. 2021, arXiv 2104.09864), halves form: the pair
-// (i, i + d_key / 2) of a head turns by the angle of its position,
+// (i, i + d_key / 2) of a head is rotated by the angle of its position,
 //   x'[i]       = x[i] cos_i - x[i + h] sin_i
 //   x'[i + h]   = x[i + h] cos_i + x[i] sin_i,   h = d_key / 2.
 #pragma once

@@ -36,7 +36,7 @@ HWY_INLINE void ForMixPairs(int64_t width, const Pair& pair,
 
 // pair(column) for the pairs of vectors whose even columns come before their
 // odd ones in rows of floats, as in EntryPair of bfloat16. Returns the first
-// column behind them.
+// column after them.
 template <class Pair>
 HWY_INLINE int64_t ForSplitPairs(const RowMixInputs& in, const Pair& pair) {
   const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(DF()));

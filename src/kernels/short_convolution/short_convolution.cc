@@ -1,4 +1,4 @@
-// Forward pass: each vector of channels walks over time with its window in
+// Forward pass: each vector of channels runs over time with its window in
 // registers, four vectors at a time so that whole lines are read.
 #include "kernels/short_convolution/short_convolution.h"
 

@@ -1,4 +1,4 @@
-// Short causal convolution over time, one filter per channel, as it stands
+// Short causal convolution over time, one filter per channel, as used
 // before the recurrences of Mamba-2, Gated DeltaNet and KDA (causal_conv1d):
 //
 //   z_t[c] = bias[c] + sum_{j=0}^{W-1} weight[c, j] x_{t-W+1+j}[c]
@@ -42,8 +42,8 @@ struct ShortConvolutionGradients {
   const float* grad_final_state = nullptr;  // null means zero
   TensorView grad_inputs;                   // written, as inputs
   float* grad_weights = nullptr;            // [D, W], written when not null
-  float* grad_bias = nullptr;               // [D], likewise
-  float* grad_initial_state = nullptr;      // likewise
+  float* grad_bias = nullptr;               // [D], written when not null
+  float* grad_initial_state = nullptr;      // written when not null
 };
 
 /// Throws ShapeError, DTypeError or ArgumentError naming the argument.

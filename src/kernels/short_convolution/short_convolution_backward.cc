@@ -1,7 +1,7 @@
 // Gradient. With dz_t = dy_t act'(z_t), zero after the last token:
 //   dx_s = sum_j weight[j] dz_{s+W-1-j}
 //   dweight[j] = sum_t dz_t x_{t-W+1+j};  dbias = sum_t dz_t
-// One walk forward in time holds windows of both x and dz: at token t all that
+// One pass forward in time holds windows of both x and dz: at token t all that
 // dx_{t-W+1} needs is known. dx of tokens before the first is the gradient of
 // the initial state; that of the final state is added to the last W - 1 inputs.
 #include <algorithm>

@@ -42,7 +42,7 @@ HWY_MAYBE_UNUSED static void LoadTaps(const ShortConvolutionInputs& in,
 }
 
 // 1 / (1 + exp(-z)); no exponential overflows, NaN stays NaN, and a channel's
-// bits do not depend on those beside it.
+// bits do not depend on its neighbours.
 HWY_INLINE VF Sigmoid(VF z) {
   const DF d;
   const VF one = hn::Set(d, 1.0f);

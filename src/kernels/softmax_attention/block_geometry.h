@@ -1,5 +1,5 @@
 // Which keys a query may read by position, how sequences are cut into blocks,
-// and where a worker's scratch lies.
+// and where a worker's scratch is.
 #pragma once
 
 #include <algorithm>
@@ -98,7 +98,7 @@ inline int64_t QueryBlocks(const BlockedCall& call) {
 struct KeyBlock {
   int64_t first;       // key of row 0
   int64_t begin, end;  // empty: begin >= end
-  bool ranges;         // some pair in it lies outside its row's range
+  bool ranges;         // some pair in it is outside its row's range
   bool dropped;        // some key in it is not kept by key_mask
   bool finite;         // no NaN or infinity among its kept keys and values
 };

@@ -95,8 +95,8 @@ void BlockedAttentionForward(const BlockedAttentionOptions& options,
                              Executor& executor, void* workspace);
 
 /// A row whose grad_out is 0 contributes nothing, even if it holds NaN. One
-/// task per batch row and head; grad_bias costs two of the five products once
-/// more, in tasks of its own.
+/// task per batch row and head; grad_bias costs two of the five products again,
+/// in separate tasks.
 void BlockedAttentionBackward(const BlockedAttentionOptions& options,
                               const BlockedAttentionInputs& inputs,
                               const BlockedAttentionGradients& gradients,
@@ -106,7 +106,7 @@ void BlockedAttentionBackward(const BlockedAttentionOptions& options,
 /// allowed keys with the highest scores, ascending, -1 after the last. Of equal
 /// scores the lower positions are taken; NaN counts as infinity. Scores are
 /// those of the forward pass, each one chain of multiply-adds, so equal keys
-/// have equal scores wherever they stand. Reads no values (inputs.values: the
+/// have equal scores at any position. Reads no values (inputs.values: the
 /// keys again). Scratch: BlockedAttentionTopkBytes. O(B H T S (K + log width))
 /// time.
 void BlockedAttentionTopk(const BlockedAttentionOptions& options,

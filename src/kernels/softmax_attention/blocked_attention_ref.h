@@ -8,7 +8,7 @@
 
 namespace tarn::reference {
 
-/// Everything dense and expanded; an empty vector stands for "absent".
+/// Everything dense and expanded; an empty vector means "absent".
 struct AttentionProblem {
   BlockedAttentionOptions options;
   int64_t batch = 1, seq_len = 1, key_len = 1, heads = 1, d_key = 1,

@@ -92,7 +92,7 @@ TEST_P(BlockedAttentionTest, NaNQueryStaysInItsRow) {
     EXPECT_EQ(j <= 10, std::isnan(g.keys[j * 5])) << j;
     EXPECT_EQ(j <= 10, std::isnan(g.values[j * 7])) << j;
   }
-  // Without a gradient of its own the row contributes none.
+  // Without its own gradient the row contributes none.
   std::vector<double> grad(90 * 7, 1.0);
   std::fill(grad.begin() + 10 * 7, grad.begin() + 11 * 7, 0.0);
   const auto wanted = clean.Backward(grad, serial_);

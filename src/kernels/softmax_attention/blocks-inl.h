@@ -1,7 +1,7 @@
 // One block of queries against one block of keys: rows into scratch, masked
-// scores, factors of dropout, sums. Scores lie transposed, [keys, queries], so
-// that lanes run over queries: maxima and sums over keys need no step across
-// lanes, and only queries are ever transposed.
+// scores, factors of dropout, sums. Scores are stored transposed, [keys,
+// queries], so that lanes run over queries: maxima and sums over keys need no
+// step across lanes, and only queries are ever transposed.
 
 #if defined(TARN_KERNELS_SOFTMAX_ATTENTION_BLOCKS_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -33,8 +33,8 @@ constexpr float kHidden = -std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // exp(x) for x <= 0, 0 below -87 at the latest, NaN for NaN. A lane's bits do
-// not depend on the lanes beside it, which ExpNonPositive alone does not
-// promise on targets without AVX-512.
+// not depend on the other lanes, which ExpNonPositive alone does not promise on
+// targets without AVX-512.
 HWY_INLINE VF ExpOfScore(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   return ExpNonPositive(x);

@@ -154,7 +154,7 @@ TEST_P(SoftmaxAttentionTest, NaNKeyMakesTheResultNaN) {
   }
 }
 
-// Prefetching reads nothing: the same bits, whatever lies after the rows.
+// Prefetching reads nothing: the same bits, whatever comes after the rows.
 TEST_P(SoftmaxAttentionTest, FetchingAheadChangesNoBit) {
   for (const int64_t seq_len : {1, 2, 5, 40, 131}) {
     for (const int64_t d_value : {1, 16, 33, 70}) {

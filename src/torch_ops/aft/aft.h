@@ -11,7 +11,7 @@
 // float32 and float64; bfloat16 and float16 are computed in float32. Once
 // differentiable. Errors arrive as torch's: c10::TypeError for dtypes,
 // c10::ValueError for the rest, before any work. Thread-safe; the same bits
-// beside any batch mates, aft-simple also for any number of threads.
+// with any other rows in the batch, aft-simple also for any number of threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

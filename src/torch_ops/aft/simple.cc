@@ -77,7 +77,7 @@ Results ForwardComposed(const Call& in) {
   });
 }
 
-// float64 has a scan of its own on the CPU.
+// float64 has a separate scan on the CPU.
 Results ForwardCpu(const Call& in) {
   if (!OnKernelDevice(in.queries)) return ForwardComposed(in);
   return WithTorchErrors([&]() -> Results {

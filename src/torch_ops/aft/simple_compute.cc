@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kSlice = 64;  // channels of a task of the scan
 
-// A call in its compute type, with a state of its own to be advanced.
+// A call in its compute type, with its own state to be advanced.
 struct Held {
   at::Tensor q, k, v, kept, m, a, b;
 

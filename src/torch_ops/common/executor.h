@@ -1,5 +1,5 @@
-// Torch's intra-op pool as a kernel's executor: an operator never brings a
-// second pool beside torch's.
+// Torch's intra-op pool as a kernel's executor: an operator never adds a second
+// pool to torch's.
 #pragma once
 
 #include <cstdint>

@@ -24,9 +24,9 @@ bool TangentsExist();
 /// Whether a forward-mode derivative is carried along.
 bool HasTangent(const std::optional<at::Tensor>& x);
 
-/// Whether kernels may serve tensors where x is, as things stand on this
-/// thread: the CPU (or meta) or a device with kernels of its own, no transform
-/// of torch.func, composed forms not forced.
+/// Whether kernels support tensors on the device of x, in the present state of
+/// this thread: the CPU (or meta) or a device with its own kernels, no
+/// transform of torch.func, composed forms not forced.
 bool KernelsHere(const at::Tensor& x);
 
 /// The same for a call: no differentiable argument may have a tangent either.

@@ -1,5 +1,5 @@
 // The short convolution from plain torch operators. Every token has a place in
-// one list of rows, the states of all sequences and behind them all inputs, and
+// one list of rows, the states of all sequences followed by all inputs, and
 // reads the W places of its sequence that end with its own: no bound of a
 // sequence is read on the host, so that compilers can follow.
 #include <ATen/TensorOperators.h>

@@ -46,7 +46,7 @@ ElementwiseResults ComposedElementwise(const ElementwiseCall& call) {
   const TokenSequences sequences =
       SequencesOf(wide, call.lengths, call.cu_seqlens);
   const at::Tensor places = Range(tokens, wide);
-  const at::Tensor behind =  // tokens of its sequence before each token
+  const at::Tensor before =  // tokens of its sequence before each token
       places - sequences.first.index_select(0, sequences.of_token);
   const at::Tensor used =
       (places < sequences.end.index_select(0, sequences.of_token)).unsqueeze(1);
@@ -63,7 +63,7 @@ ElementwiseResults ComposedElementwise(const ElementwiseCall& call) {
           .exp();
   const int64_t seq_len = wide.sym_size(1).guard_int(__FILE__, __LINE__);
   for (int64_t step = 1; step < seq_len; step *= 2) {
-    const at::Tensor within = (behind >= step).unsqueeze(1);
+    const at::Tensor within = (before >= step).unsqueeze(1);
     // Row t - step of x, and `none` where that belongs to another sequence.
     const auto earlier = [&](const at::Tensor& x, const at::Tensor& none) {
       return at::where(within, x.roll(step, 0), none);

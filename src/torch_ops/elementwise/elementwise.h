@@ -1,5 +1,5 @@
 // Elementwise recurrences on torch tensors: every channel is a state of one
-// number with a decay of its own, the layer of HGRN.
+// number with its own decay, the layer of HGRN.
 // kernels/elementwise_recurrence/elementwise_recurrence.h has the equation.
 //
 // float32, bfloat16 and float16 by the kernel on the CPU; float64, other

@@ -73,7 +73,7 @@ at::Tensor Tempered(const FeatureMapOptions& options, const at::Tensor& x) {
   return x.to(WideType(x)) * TemperatureRoot(options, Width(x));
 }
 
-// A column [..., 1] of one value beside the rows of x.
+// A column [..., 1] of one value for the rows of x.
 at::Tensor Column(const at::Tensor& x, double value) {
   std::vector<c10::SymInt> sizes = x.sym_sizes().vec();
   sizes.back() = 1;

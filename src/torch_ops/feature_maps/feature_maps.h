@@ -103,8 +103,8 @@ struct MappedAttentionResult {
 /// Linear attention with any feature map. Shapes, dtypes, masks, errors and
 /// thread safety as in tarn::ops::LinearAttention (ops.h). Elementwise maps
 /// under exact, compat and none run fused; the others compute their features,
-/// O(T C) memory, and call the same kernel. Stabilised favor walks blocks of
-/// tokens instead and needs the exact denominator.
+/// O(T C) memory, and call the same kernel. Stabilised favor goes through
+/// blocks of tokens instead and needs the exact denominator.
 ///
 /// denominator "signed": d = q.z is replaced by sgn(d) max(|d|, 1e-6 B),
 /// B = |phi(q_i)| sum_{j in A(i)} |phi(k_j)|: below it d is rounding noise. A

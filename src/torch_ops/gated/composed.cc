@@ -121,7 +121,7 @@ class Chunks {
                    axis);
   }
 
-  // The output of `count` tokens; the state moves behind them.
+  // The output of `count` tokens; the state moves past them.
   at::Tensor Next(int64_t begin, int64_t count) {
     const auto piece = [&](const at::Tensor& x) {
       return x.narrow(2, begin, count);
@@ -131,7 +131,7 @@ class Chunks {
     const at::Tensor index = Range(count, q);
     const at::Tensor row = index.view({count, 1, 1}),
                      column = index.view({count, 1});
-    // Products begin behind the key; above the diagonal stands 0.
+    // Products begin after the key; the entries above the diagonal are 0.
     const at::Tensor pairs =
         at::where(row <= column, Zero(gamma),
                   at::where(row > column, gamma.unsqueeze(-2), Zero(gamma) + 1)
@@ -208,7 +208,7 @@ at::Tensor Members(const at::Tensor& bounds, const at::Tensor& queries) {
 }
 
 // Runs packed sequences whose bounds cannot be read, because a compiler or a
-// transform follows them: each sequence is a row of its own in which the other
+// transform follows them: each sequence is a separate row in which the other
 // tokens are pads, which costs as many times the work as there are sequences.
 std::pair<at::Tensor, at::Tensor> RunMembers(const GatedCall& in) {
   const at::Tensor members = Members(*in.cu_seqlens, in.queries);

@@ -53,7 +53,7 @@ GatedResult DeltaAttention(const at::Tensor& queries, const at::Tensor& keys,
 
 /// A diagonal plus a low-rank matrix before each token (RWKV-7): `reads`
 /// [B, T, H, K] says what is read from the state before its decay, `writes`
-/// [B, T, H, K] where that is added behind it; HV = H.
+/// [B, T, H, K] where that is added after it; HV = H.
 GatedResult DplrAttention(const at::Tensor& queries, const at::Tensor& keys,
                           const at::Tensor& values, const at::Tensor& reads,
                           const at::Tensor& writes,

@@ -145,7 +145,7 @@ DropoutOptions KernelDropout(const char* op, double probability,
   (void)MakeDropoutKey(options);  // checks the range
   if (probability == 0.0) return options;
   if (!seed.has_value()) {
-    throw ArgumentError(StrCat(op, ": seed"), "a tensor beside dropout > 0",
+    throw ArgumentError(StrCat(op, ": seed"), "a tensor with dropout > 0",
                         "none");
   }
   if (seed->numel() != 1 || seed->scalar_type() != at::kLong) {
@@ -161,7 +161,7 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
                            const OptionalTensor& seed) {
   if (probability == 0.0) return x;
   if (!seed.has_value()) {
-    throw ArgumentError("dropout: seed", "a tensor beside dropout > 0", "none");
+    throw ArgumentError("dropout: seed", "a tensor with dropout > 0", "none");
   }
   c10::SymInt rows = 1;
   for (int64_t axis = 0; axis + 1 < x.dim(); ++axis) rows *= x.sym_size(axis);

@@ -112,7 +112,7 @@ void Check(const Arguments& a) {
   if (wanted == a.beta.defined()) return;
   throw ArgumentError(
       "layer_heads: beta",
-      wanted ? "a tensor beside a layer norm" : "none without a layer norm",
+      wanted ? "a tensor with a layer norm" : "none without a layer norm",
       a.beta.defined() ? "a tensor" : "none");
 }
 

@@ -16,7 +16,7 @@ void WantNorm(const char* gamma_name, const at::Tensor& gamma,
   if (wanted == beta.defined()) return;
   throw ArgumentError(
       StrCat(kOp, ": ", beta_name),
-      wanted ? "a tensor beside a layer norm" : "none without a layer norm",
+      wanted ? "a tensor with a layer norm" : "none without a layer norm",
       beta.defined() ? "a tensor" : "none");
 }
 
@@ -55,8 +55,7 @@ void Check(const TensorList& in, const Settings& settings) {
     if (probability == 0.0) continue;
     if (!settings.seeds || settings.seeds->scalar_type() != at::kLong ||
         settings.seeds->sym_sizes() != c10::SymIntArrayRef({3})) {
-      throw ArgumentError(StrCat(kOp, ": seeds"),
-                          "int64 [3] beside dropout > 0",
+      throw ArgumentError(StrCat(kOp, ": seeds"), "int64 [3] with dropout > 0",
                           settings.seeds ? "another tensor" : "none");
     }
   }

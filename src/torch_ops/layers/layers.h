@@ -68,14 +68,14 @@ struct ResidualNormArguments {
   OptionalTensor residual;  // [rows, D]; absent: zeros
   OptionalTensor bias;      // [D]; absent: zeros
   OptionalTensor gamma;     // [D]; absent: no norm
-  OptionalTensor beta;      // [D], beside gamma of a layer norm
+  OptionalTensor beta;      // [D], with gamma of a layer norm
   double eps = 1e-5;
   Dropout dropout;
   NormKind kind = NormKind::kLayer;
 };
 ResidualNormResult ResidualNorm(const ResidualNormArguments& arguments);
 
-/// The norm behind a recurrence with its output gate, a = silu or sigmoid
+/// The norm after a recurrence with its output gate, a = silu or sigmoid
 /// (kernels/gated_norm has the equations and their sources):
 ///   (n(x) weight + bias) a(gate), or gate_first: n(x a(gate)) weight + bias
 /// over the last axis; n is an RMS norm, or centred a layer norm. float32,
@@ -124,7 +124,7 @@ struct LayerRestArguments {
   Activation activation = Activation::kGelu;
   NormKind norm_kind = NormKind::kLayer;
   std::vector<double> dropout;  // of d1, d2, d3; empty: none
-  OptionalTensor seeds;         // int64 [3], beside dropout
+  OptionalTensor seeds;         // int64 [3], with dropout
 };
 at::Tensor LayerRest(const LayerRestArguments& arguments);  // y [rows, D]
 

@@ -52,7 +52,7 @@ void Check(const at::Tensor& x, const OptionalTensor& residual,
   if (beta) WantLike(kOp, "beta", *beta, x, {width});
   if (kind == NormKind::kRms) {
     if (!beta) return;
-    throw ArgumentError("residual_norm: beta", "none beside kind rms",
+    throw ArgumentError("residual_norm: beta", "none with kind rms",
                         "a tensor");
   }
   if (gamma.has_value() != beta.has_value()) {
@@ -61,7 +61,7 @@ void Check(const at::Tensor& x, const OptionalTensor& residual,
   }
 }
 
-// An absent result: a tensor of its own, as results may not alias.
+// An absent result: a separate tensor, as results may not alias.
 at::Tensor Absent(const at::Tensor& like) {
   return at::empty({0}, like.options());
 }

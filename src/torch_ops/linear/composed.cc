@@ -3,8 +3,8 @@
 // eq. (8)-(11)), chunk by chunk. With S_n, z_n the sums over the chunks before
 // chunk n:
 //   P = mask(phi(Q) phi(K)^T);  o = (P V + phi(Q) S_n) / (P 1 + phi(Q) z_n)
-// A column of ones beside the values gives z and the denominators from the same
-// products. Sizes may be symbolic, so that compilers can trace it.
+// A column of ones next to the values gives z and the denominators from the
+// same products. Sizes may be symbolic, so that compilers can trace it.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/cat.h>

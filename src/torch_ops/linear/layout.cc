@@ -19,7 +19,7 @@ c10::SymInt Clamp(const c10::SymInt& x, const c10::SymInt& least,
   return x.max(least).min(most);
 }
 
-// Zeros in front of and behind one axis, counted from the last.
+// Zeros before and after one axis, counted from the last.
 at::Tensor Pad(const at::Tensor& x, int64_t axis_from_last,
                const c10::SymInt& front, const c10::SymInt& back) {
   std::vector<c10::SymInt> pad(static_cast<size_t>(2 * axis_from_last), 0);
@@ -110,13 +110,13 @@ at::Tensor ChunkLayout::TakeQueries(const at::Tensor& chunks) const {
                  : rows.narrow_symint(-2, before_queries_, queries_);
 }
 
-// Sums through each chunk, of its own sequence. Packed: in rounds, each adding
-// what ends 1, 2, 4, ... chunks before, so that a sum never holds another
-// sequence, not even to subtract it again.
+// Sums up to and including each chunk, within its sequence. Packed: in rounds,
+// each adding what ends 1, 2, 4, ... chunks before, so that a sum never holds
+// another sequence, not even to subtract it again.
 at::Tensor ChunkLayout::Through(const at::Tensor& sums) const {
   if (!packed_) return sums.cumsum(2);
   at::Tensor through = sums;
-  const int64_t behind = sums.dim() - 3;  // axes after that of the chunks
+  const int64_t inner = sums.dim() - 3;  // axes after that of the chunks
   std::vector<c10::SymInt> shape(static_cast<size_t>(sums.dim()), 1);
   shape[2] = chunks_;
   for (int64_t step = 1; chunks_ > step; step *= 2) {
@@ -124,7 +124,7 @@ at::Tensor ChunkLayout::Through(const at::Tensor& sums) const {
         Pad(sequence_.narrow_symint(0, 0, chunks_ - step) + 1, 0, step, 0) ==
         sequence_ + 1;
     const at::Tensor earlier =
-        Pad(through.narrow_symint(2, 0, chunks_ - step), behind, step, 0);
+        Pad(through.narrow_symint(2, 0, chunks_ - step), inner, step, 0);
     through = through + at::where(same.view_symint(shape), earlier,
                                   at::zeros({}, sums.options()));
   }

@@ -2,8 +2,8 @@
 // by side, so that query slot q reads key slot k where k <= q, whatever the
 // causal offset and the packing. Sizes may be symbolic.
 //
-// A query that reads keys j <= i + offset stands `offset` slots behind its own
-// index, or the keys stand -offset behind theirs. Sequences packed along one
+// A query that reads keys j <= i + offset is `offset` slots after its own
+// index, or the keys are -offset slots after theirs. Sequences packed along one
 // axis each begin at a new chunk, so that no chunk holds two of them.
 #pragma once
 

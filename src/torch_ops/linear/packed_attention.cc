@@ -1,5 +1,5 @@
 // torch.ops.tarn.linear_attention_packed: linear attention on queries, keys and
-// values side by side in one tensor, which one product wrote. The kernel walks
+// values side by side in one tensor, which one product wrote. The kernel reads
 // strided rows, so nothing is copied; the gradient is written side by side too,
 // for the one product that reads it.
 #include "torch_ops/linear/packed_attention.h"

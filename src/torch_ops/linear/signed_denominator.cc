@@ -80,7 +80,7 @@ std::pair<at::Tensor, at::Tensor> NormSums(
 
 }  // namespace
 
-// The whole sequence with a signed denominator. A column of ones beside the
+// The whole sequence with a signed denominator. A column of ones next to the
 // values gives phi(q).z from the same sums as the numerator.
 MappedAttentionResult SignedSequence(Operands in,
                                      const MappedAttentionOptions& options,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kFirstRoom = 64;  // tokens
 
-// The record behind the memory of a storage made here.
+// The record of the memory of a storage made here.
 struct Room {
   at::DataPtr memory;
   int64_t capacity;           // tokens

@@ -1,7 +1,7 @@
 // One token of each sequence through a whole language model: its embedding and
-// place, the layers, the norm and the map to logits; and tokens after it, each
-// chosen by the logits of the one before. A step's arithmetic is small beside
-// the cost of more operators and of calls from Python.
+// position, the layers, the norm and the map to logits; and tokens after it,
+// each chosen by the logits of the one before. A step's arithmetic is small
+// compared with the cost of more operators and of calls from Python.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/max.h>

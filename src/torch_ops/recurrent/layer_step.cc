@@ -1,9 +1,10 @@
 // One token of each sequence through transformer layers, as an RNN
 // (Katharopoulos et al. 2020, eq. (16)-(20)). A step's arithmetic is small
-// beside the cost of calling a dozen operators for each layer: with linear or
-// full attention one call does them all (team_steps.cc), float32 on the CPU.
-// Anything else takes the composed form, the same operators one by one. Heads
-// and Rest are what stands before and after an attention of any kind.
+// compared with the cost of calling a dozen operators for each layer: with
+// linear or full attention one call does them all (team_steps.cc), float32 on
+// the CPU. Anything else takes the composed form, the same operators one by
+// one. Heads and Rest are what stands before and after an attention of any
+// kind.
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 

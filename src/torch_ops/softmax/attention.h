@@ -57,7 +57,7 @@ struct AttentionResult {
 };
 
 /// queries [B, T, H, K], keys [B, S, H, K], values [B, S, H, V] of one dtype.
-/// O(B H T S (K + V)) time, O(T) memory beside the result. need_weights:
+/// O(B H T S (K + V)) time, O(T) memory besides the result. need_weights:
 /// composed form with the weights, O(B H T S) memory.
 AttentionResult FullAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const at::Tensor& values,

@@ -165,7 +165,7 @@ TwoTensors ForwardAutograd(const SoftmaxCall& call) {
   return {results[0], results[1]};
 }
 
-// The weights beside the output: composed, O(T S) memory.
+// The weights with the output: composed, O(T S) memory.
 TwoTensors WithWeights(const SoftmaxCall& call) {
   return WithTorchErrors([&]() -> TwoTensors {
     CheckSoftmaxCall(kOp, call);

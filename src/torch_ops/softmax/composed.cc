@@ -154,7 +154,7 @@ bool FitsWindows(const SoftmaxCall& call) {
   if (call.options.window == 0) {
     return call.local_context != 0 && call.local_context < half;
   }
-  // Both windows at once, and windows that lie beside all keys, are rare.
+  // Both windows at once, and windows outside all keys, are rare.
   return call.local_context == 0 && call.options.window < half &&
          call.masks.causal_offset >= -call.queries.sym_size(1) &&
          call.masks.causal_offset <= call.keys.sym_size(1);
@@ -171,12 +171,12 @@ at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
   const c10::SymInt tokens = call.queries.sym_size(1);
   const c10::SymInt keys = call.keys.sym_size(1);
   const c10::SymInt blocks = ((tokens + (block - 1)) / block).max(1);
-  const c10::SymInt behind = blocks * block + (c - 1 + low) - keys;
+  const c10::SymInt after = blocks * block + (c - 1 + low) - keys;
   // [B, S, ...] as [B, blocks, ..., width]; what is no key is 0.
   const auto windows = [&](const at::Tensor& x) {
     std::vector<c10::SymInt> pad(static_cast<size_t>(2 * (x.dim() - 2)), 0);
     pad.push_back(-low);
-    pad.push_back(behind);
+    pad.push_back(after);
     return at::constant_pad_nd_symint(x, pad, 0).unfold(1, width, block);
   };
   at::Tensor kept = KeptKeys(call.masks, call.keys);
@@ -274,7 +274,7 @@ at::Tensor Chosen(const at::Tensor& rows, const at::Tensor& chosen,
 
 // One block of queries: out [B, H, T, V] and weights [B, H, T, S] (undefined
 // unless wanted). Sums over the chosen keys are running sums, whose order is
-// the same for any number of empty places behind.
+// the same for any number of empty places after them.
 std::pair<at::Tensor, at::Tensor> TopkBlock(const SoftmaxCall& call,
                                             const at::Tensor& chosen,
                                             const at::Tensor& factors,

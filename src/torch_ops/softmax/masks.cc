@@ -190,7 +190,7 @@ void CheckSoftmaxCall(const char* op, const SoftmaxCall& call) {
   }
   (void)MakeDropoutKey({call.options.dropout.probability, 0});
   if (call.options.dropout.probability > 0 && !call.options.dropout.seed) {
-    throw ArgumentError(where("seed"), "a tensor beside dropout > 0", "none");
+    throw ArgumentError(where("seed"), "a tensor with dropout > 0", "none");
   }
 }
 

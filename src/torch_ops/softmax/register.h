@@ -21,7 +21,7 @@ struct GradientInputs {
   bool want_bias;  // its gradient costs two products of seven
 };
 
-// masks, bias and options behind queries, keys, values.
+// masks, bias and options after queries, keys, values.
 #define TARN_SOFTMAX_ARGUMENTS                                            \
   const OptionalTensor &attention_mask, const OptionalTensor &key_mask,   \
       const OptionalTensor &key_lengths, const OptionalTensor &bias,      \

@@ -88,7 +88,7 @@ void Check(const Call& in) {
   range.probability = o.dropout.probability;
   (void)MakeDropoutKey(range);
   if (o.dropout.probability > 0.0 && !o.dropout.seed.has_value()) {
-    throw ArgumentError(StrCat(kOp, ": seed"), "a tensor beside dropout > 0",
+    throw ArgumentError(StrCat(kOp, ": seed"), "a tensor with dropout > 0",
                         "none");
   }
 }

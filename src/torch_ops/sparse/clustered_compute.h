@@ -13,7 +13,7 @@ namespace tarn::ops {
 
 enum class ClusteredKind { kClustered, kImproved, kCausalImproved };
 
-/// What a call computes from, beside queries, keys and values.
+/// What a call computes from, besides queries, keys and values.
 struct ClusteredPlan {
   ClusteredKind kind = ClusteredKind::kClustered;
   int64_t clusters = 1;

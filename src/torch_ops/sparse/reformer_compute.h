@@ -10,7 +10,7 @@
 
 namespace tarn::ops {
 
-/// What a call computes from, beside queries and values.
+/// What a call computes from, besides queries and values.
 struct ReformerPlan {
   ReformerOptions options;
   double softmax_temp = 1.0;

@@ -131,7 +131,7 @@ def test_refuses():
         ops.residual_norm(x, gamma=torch.ones(16))
     with pytest.raises(TypeError, match="residual: want Float, got Double"):
         ops.residual_norm(x, x.double())
-    with pytest.raises(ValueError, match="seed: want a tensor beside dropout > 0, got none"):
+    with pytest.raises(ValueError, match="seed: want a tensor with dropout > 0, got none"):
         ops.residual_norm(x, dropout=0.5)
     with pytest.raises(ValueError, match=r"probability: want a number in \[0, 1\)"):
         ops.residual_norm(x, dropout=1.5, seed=ops.draw_seed())

@@ -180,7 +180,7 @@ def test_refuses():
     x, ones = rand(2, 5, 16), torch.ones(16)
     with pytest.raises(ValueError, match="residual_norm: kind: want one of layer, rms, got mean"):
         ops.residual_norm(x, gamma=ones, beta=ones, kind="mean")
-    with pytest.raises(ValueError, match="beta: want none beside kind rms, got a tensor"):
+    with pytest.raises(ValueError, match="beta: want none with kind rms, got a tensor"):
         ops.residual_norm(x, gamma=ones, beta=ones, kind="rms")
     with pytest.raises(ValueError, match="gamma, beta: want both or none, got gamma alone"):
         ops.residual_norm(x, gamma=ones)

@@ -165,5 +165,5 @@ def test_refuses():
         ops.swiglu_feed_forward(x, weight1[0], weight2, weight3)
     with pytest.raises(TypeError, match="weight3: want Float, got Double"):
         ops.swiglu_feed_forward(x, weight1, weight2, weight3.double())
-    with pytest.raises(ValueError, match="seed: want a tensor beside dropout > 0, got none"):
+    with pytest.raises(ValueError, match="seed: want a tensor with dropout > 0, got none"):
         ops.swiglu_feed_forward(x, weight1, weight2, weight3, dropout=0.5)
