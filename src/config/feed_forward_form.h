@@ -1,6 +1,6 @@
 // The feed-forward part of a layer as data: its tensors and what it carries
-// from token to token. One home for both, so that whoever counts or carries
-// them asks here and not by kind.
+// from token to token. Both are defined here, so that code that counts or
+// carries them does not branch on the type.
 //
 //   mlp          W_2 act(W_1 x + b_1) + b_2
 //   swiglu       W_2 (silu(W_1 x) * W_3 x) (Shazeer 2020, eq. (6))

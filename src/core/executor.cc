@@ -214,7 +214,7 @@ void ThreadPool::Impl::RunBlocks(int worker) {
   if (done > 0) Finish(done);
 }
 
-// Keeps the first exception and withdraws every block nobody has claimed.
+// Keeps the first exception and withdraws every unclaimed block.
 void ThreadPool::Impl::Fail(std::exception_ptr exception) {
   {
     std::lock_guard lock(mutex);
@@ -353,7 +353,7 @@ ThreadPool::~ThreadPool() {
 
 int ThreadPool::width() const { return width_; }
 
-// The child of a fork begins again with threads and locks of its own. What the
+// The child of a fork begins again with its own threads and locks. What the
 // parent's pool held stays where it is, unused.
 void ThreadPool::Restart() {
   const std::lock_guard lock(restart_);

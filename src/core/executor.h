@@ -60,7 +60,7 @@ class SerialExecutor final : public Executor {
 /// comes late with its last task, the pool leaves workers out for a while: 10
 /// ms, longer each time, a second at most. One ParallelFor at a time: calls
 /// from several threads are taken in turn; a call from inside a task runs
-/// inline. In the child of a fork the pool starts threads of its own with the
+/// inline. In the child of a fork the pool starts its own threads with the
 /// first call (ArgumentError where the system refuses them); a task that forks
 /// must not return in the child.
 class ThreadPool final : public Executor {

@@ -250,7 +250,7 @@ TEST_P(Pools, Stress) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Tasks are not dealt out in advance: while one is slow, the rest go to the
+// Tasks are not assigned in advance: while one is slow, the rest go to the
 // worker that is free.
 TEST(ThreadPoolTest, ASlowTaskDelaysNoOther) {
   ThreadPool pool(2);
@@ -259,7 +259,7 @@ TEST(ThreadPoolTest, ASlowTaskDelaysNoOther) {
   pool.ParallelFor(100, [&](int64_t, int worker) {
     // A claim takes at most a third of what is left. The worker's first task
     // lasts until the caller has done all that the worker has not claimed;
-    // with half of the tasks dealt to each this would never end.
+    // with half of the tasks assigned to each this would never end.
     if (worker == 1 && !slow_started.exchange(true)) {
       while (done < 100 - 100 / 3) std::this_thread::yield();
     }

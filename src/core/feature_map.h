@@ -42,7 +42,7 @@ struct FeatureMapTraits {
   bool pairs;        // 1, the entries and their products: poly2
   bool can_stabilise;  // exponentials, which a running maximum keeps in range
   // Maps through random directions, the columns of omega [d_key, columns]:
-  // features of one column (0: no omega), and constant features beside them.
+  // features of one column (0: no omega), and additional constant features.
   int features_per_column;
   int constant_features;
   bool orthogonal;  // directions: orthogonal for favor, grf; else independent
@@ -103,7 +103,7 @@ constexpr bool InOrder() {
   }
   return true;
 }
-static_assert(InOrder(), "a row stands at its enumerator's place");
+static_assert(InOrder(), "a row is at the index of its enumerator");
 }  // namespace feature_map_internal
 
 constexpr const char* Name(Denominator denominator) {

@@ -9,16 +9,16 @@
 
 namespace tarn::train {
 
-/// Replaces the folder `path`: `fill` writes into an empty folder beside it
+/// Replaces the folder `path`: `fill` writes into an empty folder next to it
 /// (`path-<tag>.tmp`), which then takes the name. At every moment a complete
-/// folder stands at `path` or, between two renames, at `path.old`, from where
+/// folder is at `path` or, between two renames, at `path.old`, from where
 /// RecoverFolder brings it back. `fill` syncs the files it writes. Throws
 /// IoError, or what `fill` throws; the old folder then stays.
 void ReplaceFolder(const std::string& path, const std::string& tag,
                    const std::function<void(const std::string&)>& fill);
 
 /// After a process was killed: puts `path.old` back where `path` is missing,
-/// and removes leftovers in it and beside it.
+/// and removes leftovers in it and next to it.
 void RecoverFolder(const std::string& path);
 
 /// Removes temporaries of a killed run directly in `folder`: of its files

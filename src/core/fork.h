@@ -29,8 +29,8 @@ class ForkHook {
   ForkHook* next_ = nullptr;
 };
 
-/// A mutex for short sections whose data the child goes on using: a fork waits
-/// until no thread is inside. Must not be held by a thread that forks.
+/// A mutex for short sections whose data the child continues to use: a fork
+/// waits until no thread is inside. Must not be held by a thread that forks.
 class ForkHeldMutex {
  public:
   ForkHeldMutex();

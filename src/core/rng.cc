@@ -63,7 +63,7 @@ uint64_t Rng::Below(uint64_t bound) {
 
 double Rng::Normal() {
   const auto words = Philox(seed_, stream_, counter_++);
-  // The radius' uniform lies in (0, 1], so that its logarithm is finite.
+  // The radius' uniform is in (0, 1], so that its logarithm is finite.
   const double radius_uniform =
       static_cast<double>((Join(words[0], words[1]) >> 11) + 1) * kTwoToMinus53;
   const double angle_uniform =

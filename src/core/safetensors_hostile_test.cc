@@ -134,7 +134,7 @@ TEST_F(Hostile, HeaderLengths) {
   }
 }
 
-// A header that is sound but for one entry.
+// A header that is valid but for one entry.
 std::string Entry(const std::string& fields) {
   return "{\"x\":{" + fields + "}}";
 }

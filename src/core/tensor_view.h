@@ -1,4 +1,4 @@
-// Views of tensors that somebody else owns: pointer, sizes, strides, dtype.
+// Non-owning views of tensors: pointer, sizes, strides, dtype.
 #pragma once
 
 #include <cstddef>

@@ -34,9 +34,9 @@ class AddedTokens {
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
   /// Receives the parts of a text in order: `id` of a token, or -1 for text
-  /// between tokens (never empty). False ends the walk.
+  /// between tokens (never empty). False ends the scan.
   using Visitor = std::function<bool(int32_t id, std::string_view part)>;
-  /// False when the visitor ended the walk. O(bytes times longest content).
+  /// False when the visitor ended the scan. O(bytes times longest content).
   bool Walk(std::string_view text, bool allow_special,
             const Visitor& visit) const;
 

@@ -64,7 +64,7 @@ void CheckKeys(const Node& node, std::initializer_list<const char*> keys) {
   for (const auto& [key, value] : node.value->items()) {
     const auto known = [&k = key](const char* name) { return k == name; };
     if (std::none_of(keys.begin(), keys.end(), known)) {
-      Refuse(node.path, "no keys but those tarn knows", Quoted(key));
+      Refuse(node.path, "only supported keys", Quoted(key));
     }
   }
 }

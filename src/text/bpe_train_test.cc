@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-// By definition: counts everything anew for every merge.
+// By definition: counts everything again for every merge.
 BpeDefinition TrainByDefinition(const std::string& text, size_t vocab_size) {
   BpeDefinition definition;
   for (int b = 0; b < 256; ++b) {
@@ -87,7 +87,7 @@ TEST(BpeTrain, TextsAreCutApartAndCountedTogether) {
 }
 
 TEST(BpeTrain, OneLongPieceIsLinear) {
-  // 2 MiB without a space: counting anew for each merge would not finish.
+  // 2 MiB without a space: counting again for each merge would not finish.
   std::mt19937 random(6);
   std::string text(2 << 20, ' ');
   for (char& c : text) c = "acgt"[random() % 4];

@@ -27,7 +27,7 @@ class ByteTrie {
   Match Longest(std::string_view text) const;
 
  private:
-  // A node's children lie side by side, sorted by byte.
+  // A node's children are adjacent, sorted by byte.
   struct Node {
     uint32_t first = 0;  // index of its first child
     uint16_t count = 0;  // of children

@@ -16,14 +16,14 @@ using Points = std::vector<utf8proc_int32_t>;
 constexpr uint32_t kFirstMark = 0x300;  // all before it stay as they are
 // The vowel jamo before the first trailing consonant. It composes with nothing,
 // yet utf8proc 2.8 takes it for a trailing consonant and drops it: it must not
-// stand behind a syllable within one stretch.
+// follow a syllable within one stretch.
 constexpr uint32_t kBeforeTails = 0x11A7;
 
 int CombiningClass(utf8proc_int32_t point) {
   return utf8proc_get_property(point)->combining_class;
 }
 
-// May it change in NFC, or join what stands before it? Also true for a few
+// May it change in NFC, or join what is before it? Also true for a few
 // others, which only costs time. Canonically equivalent texts have the same
 // grapheme clusters (UAX #29, section 3), so what composes with the character
 // before it never begins a cluster: it extends one, or it is a Hangul jamo.

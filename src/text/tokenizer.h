@@ -83,7 +83,7 @@ class Tokenizer {
   /// Reads DIR/tokenizer.json and checks it by itself.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
-  /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for beside it,
+  /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's
   /// vocabulary file. The contents decide which of them it is.
   static Result<Tokenizer> OpenFile(const std::string& path);

@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kMaxFileBytes = 64 << 20;
 constexpr char kTokenizerFile[] = "tokenizer.json";
 
-// GPT-2's older pair: the object of encoder.json, and vocab.bpe beside it.
+// GPT-2's older pair: the object of encoder.json, and vocab.bpe next to it.
 Result<Tokenizer> OpenPair(const std::string& path,
                            const nlohmann::json& encoder) {
   constexpr std::string_view kEncoder = "encoder.json";
@@ -23,9 +23,9 @@ Result<Tokenizer> OpenPair(const std::string& path,
                        "\"format_version\"), or the name *encoder.json",
                        "neither");
   }
-  const std::string beside =
+  const std::string bpe_path =
       path.substr(0, path.size() - kEncoder.size()) + "vocab.bpe";
-  Result<std::string> merges = ReadFile(beside, kMaxFileBytes);
+  Result<std::string> merges = ReadFile(bpe_path, kMaxFileBytes);
   if (!merges.ok()) return merges.error();
   Result<BpeDefinition> definition = BpeFromPair(encoder, merges.value());
   if (!definition.ok()) return definition.error();

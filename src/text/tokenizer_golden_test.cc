@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// TARN_DATA, or shared/data beside the repository.
+// TARN_DATA, or shared/data next to the repository.
 fs::path DataFile(const std::string& name) {
   const char* given = std::getenv("TARN_DATA");
   const fs::path data = given != nullptr

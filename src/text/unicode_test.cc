@@ -144,7 +144,7 @@ TEST(Splitter, CutsUnicodeAndBrokenBytes) {
   using Parts = std::vector<std::string>;
   EXPECT_EQ(pieces("\xC3\xA9t\xC3\xA9 \xC2\xB2\xC2\xB3"),
             (Parts{"\xC3\xA9t\xC3\xA9", " \xC2\xB2\xC2\xB3"}));
-  // An ideographic space joins nothing; of two the first stands alone.
+  // An ideographic space joins nothing; of two the first is a piece alone.
   EXPECT_EQ(pieces("\xE3\x80\x80\xE3\x80\x80x"),
             (Parts{"\xE3\x80\x80", "\xE3\x80\x80", "x"}));
   EXPECT_EQ(pieces("a\xFF\xFE\xE4\xB8 b"),

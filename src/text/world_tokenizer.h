@@ -20,7 +20,7 @@ class WorldTokenizer {
   /// its bytes, which serves as a checksum; ids run from 1 without a gap,
   /// 0 is the end of a text. FormatError names the line: a literal that does
   /// not parse, a wrong length, an empty, repeated or overlong token (above
-  /// 256 bytes), a byte without a token of its own.
+  /// 256 bytes), a byte without its own token.
   static Result<WorldTokenizer> FromText(std::string_view text);
 
   /// The file's text, as read.

@@ -37,7 +37,7 @@ void SetUpPools() {
   setenv("MKL_DYNAMIC", "FALSE", 0);
 }
 
-// With --ranks 2 and more, the launcher beside this program starts the
+// With --ranks 2 and more, the launcher next to this program starts the
 // processes.
 [[noreturn]] void StartRanks(char** argv) {
   char path[PATH_MAX];

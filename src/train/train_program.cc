@@ -113,8 +113,8 @@ void PrintFigures(const TrainResult& result) {
   Print(StrCat(text, "model in ", result.out, "\n"));
 }
 
-// What the ranks behind the first report, in a file each. It is opened at the first
-// line: the run is planned then, and the folder there.
+// What ranks other than the first report, in a file each. It is opened at the
+// first line: the run is planned then, and the folder there.
 class RankReport final : public Reporter {
  public:
   RankReport(const Given& given, int64_t rank) : rank_(rank) {

@@ -7,8 +7,8 @@
 //   OUT/checkpoint/  model.safetensors, optimizer.safetensors, train.json
 //
 // A step is a pure function of weights, optimiser state and step number: rows
-// and dropout come from counters. So a run that goes on from a checkpoint
-// makes the same bits as one that never stopped.
+// and dropout come from counters. So a run resumed from a checkpoint is
+// bit-identical to one that never stopped.
 #pragma once
 
 #include <atomic>

@@ -159,7 +159,7 @@ def free_port():
 
 
 def torchrun(*flags, restarts=0, where=("--standalone", "--nproc-per-node", "2")):
-    """One agent, in a session of its own, so that its processes can be found."""
+    """One agent, in a separate session, so that its processes can be found."""
     command = [
         sys.executable,
         "-m",
@@ -218,7 +218,7 @@ def undisturbed(text, tmp_path_factory):
 @pytest.mark.parametrize("draw", range(int(os.environ.get("TARN_KILLED_RANKS", "2"))))
 def test_a_killed_rank_is_started_again_and_nothing_is_lost(tmp_path, text, undisturbed, draw):
     """At a drawn update, either rank, of one agent or of two: the weights are those of
-    a run that nobody disturbed, to the bit."""
+    an undisturbed run, bit for bit."""
     flags = ["--data", text, *TINY, "--threads", "1", "--out", tmp_path / "hurt"]
     chance = random.Random(draw)
     if draw % 2 == 0:
@@ -288,7 +288,7 @@ def test_a_killed_rank_is_named_by_the_launcher(tmp_path, text):
     os.kill(workers(process)[-1], signal.SIGKILL)
     _, errors = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGKILL
-    assert b"of 2 was ended by signal 9; --resume goes on" in errors
+    assert b"of 2 was ended by signal 9; --resume continues" in errors
 
 
 def test_ctrl_c_saves_once_and_says_how_to_go_on(tmp_path, text):

@@ -1,5 +1,5 @@
 // How `tarn bench` writes its results: the columns and keys of llama-bench, so
-// that tables can stand side by side, and the figures of states.
+// that tables can be compared side by side, and the figures of states.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ double StandardDeviation(const std::vector<double>& values);
 std::string SizeText(int64_t bytes);
 std::string CountText(int64_t count);
 
-/// Markdown. Rows: the table that can stand beside llama-bench's. Footer: the
+/// Markdown. Rows: the table that compares with llama-bench's. Footer: the
 /// second table, rows of many sessions and bytes against bandwidth, and the
 /// third, what a state costs.
 std::string MarkdownHeader();

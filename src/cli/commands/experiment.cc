@@ -8,13 +8,13 @@ namespace tarn::cli {
 namespace {
 
 constexpr char kNoExperiments[] =
-    "tarn experiment: error: the experiments, tarn-experiment, are not here\n"
+    "tarn experiment: error: the experiments, tarn-experiment, were not found\n"
     "They need Python and torch and come with `make build`; `make runtime` "
     "leaves them out.\n"
     "Looked next to this program, in ../libexec/tarn and on PATH.\n";
 
 constexpr char kNoPlots[] =
-    "tarn plot: error: the program that draws, tarn-plot, is not here\n"
+    "tarn plot: error: the plotting program, tarn-plot, was not found\n"
     "It needs Python and matplotlib and comes with `make build`; `make "
     "runtime` leaves it out.\n"
     "Looked next to this program, in ../libexec/tarn and on PATH.\n";

@@ -4,7 +4,7 @@
 namespace tarn::cli {
 
 /// Becomes `program` with these arguments, from the first place that holds it:
-/// beside this program, in libexec or on PATH, as git finds its commands.
+/// next to this program, in libexec or on PATH, as git finds its commands.
 /// Returns only where there is none: writes `missing` to stderr and returns
 /// kExitFailure. Throws IoError where it does not run.
 int HandOver(const char* program, const char* missing, int argc, char** argv);

@@ -7,7 +7,7 @@ namespace tarn::cli {
 namespace {
 
 constexpr char kMissing[] =
-    "tarn train: error: the training part, tarn-train, is not here\n"
+    "tarn train: error: the training part, tarn-train, was not found\n"
     "It needs libtorch and is built by `make build`; `make runtime` leaves it "
     "out.\nLooked next to this program, in ../libexec/tarn and on PATH.\n";
 

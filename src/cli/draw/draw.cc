@@ -1,5 +1,5 @@
 // `tarn draw`: images drawn pixel by pixel with an image model, from nothing or
-// from the beginnings of given ones.
+// by completing given images.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

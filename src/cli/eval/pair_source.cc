@@ -18,7 +18,8 @@ PairSource::PairSource(const std::string& path, PairKind kind,
     lines_ = std::make_unique<LineReader>(path);
     return;
   }
-  // A packed file and standard input are copied beside other temporary files.
+  // A packed file and standard input are copied to where other temporary files
+  // are.
   csv_ = std::make_unique<train::TextFiles>(
       std::vector<std::string>{path},
       std::filesystem::temp_directory_path().string());

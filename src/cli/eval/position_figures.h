@@ -1,5 +1,5 @@
-// What a stream costs and how well it is predicted, by position: the figures
-// behind `tarn eval --by-position`.
+// What a stream costs and how well it is predicted, by position: the figures of
+// `tarn eval --by-position`.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Scores a stream of tokens: the arithmetic behind `tarn eval`.
+// Scores a stream of tokens: the arithmetic of `tarn eval`.
 #pragma once
 
 #include <cstdint>

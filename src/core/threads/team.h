@@ -1,7 +1,7 @@
 // Phases that follow each other within microseconds: the products of one
 // decoding step. One region of the executor per phase would cost a hand-over at
-// both ends and deal the tasks anew; a team enters one region for all phases,
-// and a worker keeps the share that lies next to what it has just read.
+// both ends and redistribute the tasks; a team enters one region for all
+// phases, and a worker keeps the share that is next to what it has just read.
 #pragma once
 
 #include <atomic>
@@ -26,9 +26,9 @@ class Team {
   /// share in [0, width()); all shares of a phase are done before one of the
   /// next begins. Share s belongs to worker s; if that worker does not come in
   /// time, another takes it. After its share of a phase a worker calls
-  /// idle(phase, share) while nobody waits for it: the place to prefetch what
-  /// the next phase reads. An exception from `work` is rethrown here; what has
-  /// not begun by then is left out. Allocates nothing.
+  /// idle(phase, share) while no other worker waits for it: the place to
+  /// prefetch what the next phase reads. An exception from `work` is rethrown
+  /// here; what has not begun by then is left out. Allocates nothing.
   template <typename Work, typename Idle>
   void Run(int64_t phases, const Work& work, const Idle& idle) {
     const int64_t width = executor_.width();
@@ -43,12 +43,12 @@ class Team {
   }
 
  private:
-  // One share's progress, on a cache line of its own: normally only its worker
+  // One share's progress, on a separate cache line: normally only its worker
   // writes there, and the others read it once per phase.
   struct alignas(64) Lane {
-    std::atomic<int64_t> claimed{0};  // phases that somebody has begun
+    std::atomic<int64_t> claimed{0};  // phases begun by any worker
     std::atomic<int64_t> done{0};     // and finished
-    std::atomic<bool> absent{false};  // somebody else ran the last one
+    std::atomic<bool> absent{false};  // another worker ran the last one
   };
   // Task `phase * width + share`.
   struct Phases {
@@ -65,7 +65,7 @@ class Team {
   Executor& executor_;
   std::unique_ptr<Lane[]> lanes_;  // [width]
   std::atomic<bool> failed_{false};
-  std::exception_ptr error_;  // written by whoever raised `failed_` first
+  std::exception_ptr error_;  // written by the first to set `failed_`
 };
 
 }  // namespace tarn

@@ -163,7 +163,7 @@ void ReadArchive(const std::string& path, const ArchiveBounds& bounds,
     const std::string name = NameOf(path, entry);
     const auto type = archive_entry_filetype(entry);
     if (type == AE_IFDIR) continue;
-    // A hard link has the type of a file and no contents of its own.
+    // A hard link has the type of a file but no contents.
     if (type != AE_IFREG || archive_entry_hardlink(entry) != nullptr) {
       throw FormatError(path + ": " + name, "a regular file or a folder",
                         "a link or a device");

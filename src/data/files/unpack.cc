@@ -20,7 +20,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 16;
 
-// The file as it lies on disk, through one buffer.
+// The file as stored on disk, through one buffer.
 class PackedFile {
  public:
   explicit PackedFile(const std::string& path)
@@ -131,7 +131,7 @@ class Gzip final : public UnpackStream::Decoder {
   void Begin() {
     file_.Fill(kGzip.size());
     if (!file_.ahead().starts_with(kGzip)) {
-      Refuse("gzip data to the end of the file", "other bytes behind it");
+      Refuse("gzip data to the end of the file", "other bytes after it");
     }
     inflateReset(&stream_);
     whole_ = false;

@@ -24,8 +24,8 @@ class UnpackStream {
   UnpackStream& operator=(const UnpackStream&) = delete;
 
   /// Reads up to `bytes` further bytes into `out`; returns 0 at the end only.
-  /// Throws FormatError for a file that is cut off or damaged, or that goes on
-  /// with something else after its last packed part.
+  /// Throws FormatError for a file that is cut off or damaged, or that
+  /// continues with something else after its last packed part.
   size_t Read(char* out, size_t bytes);
 
   class Decoder;  // one of the three forms

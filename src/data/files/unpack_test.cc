@@ -105,7 +105,7 @@ TEST(UnpackTest, DamageIsSeenOrHarmless) {
 
 TEST(UnpackTest, RefusesWhatFollowsPackedParts) {
   const TemporaryFolder dir;
-  EXPECT_NE(ErrorOf(dir.Write("gz", Gzipped("abc") + "more")).find("behind"),
+  EXPECT_NE(ErrorOf(dir.Write("gz", Gzipped("abc") + "more")).find("after it"),
             std::string::npos);
   EXPECT_NE(ErrorOf(dir.Write("zst", Zstandard("abc") + "more")), "");
 }

@@ -18,7 +18,7 @@ uint32_t Read32(std::string_view bytes, size_t at) {
   return Read16(bytes, at) | Read16(bytes, at + 2) << 16;
 }
 
-// Walks the chunks of one file; the first thing that is wrong ends the walk.
+// Reads the chunks of one file; the first error ends the scan.
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& name)

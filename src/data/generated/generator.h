@@ -5,7 +5,7 @@
 //         uniform in [T / 4, (T - 1) / 2 - 1]; labelled are the separator and
 //         the second string, n + 1 targets.
 //   mqar  multi-query associative recall (Arora et al. 2023, "Zoology"): P keys
-//         with their values, k1 v1 k2 v2 ..., then each key once more somewhere
+//         with their values, k1 v1 k2 v2 ..., then each key again somewhere
 //         in the rest, where its value is the label. Slots are the even offsets
 //         i = 1, 2, ... of the rest, drawn with p(i) ~ i^(power - 1).
 #pragma once

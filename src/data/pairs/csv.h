@@ -12,7 +12,7 @@ namespace tarn::train {
 inline constexpr size_t kMaxRecordBytes = size_t{1} << 20;
 inline constexpr size_t kMaxFields = 1024;
 
-/// One field where it stands in the file, without the quotes around it.
+/// One field in place in the file, without the quotes around it.
 struct CsvField {
   std::string_view text;
   bool doubled = false;  // quotes inside are written twice
@@ -26,7 +26,7 @@ struct CsvRecord {
 /// Whether a file's name says so: .csv, also packed (.csv.gz, .csv.zst).
 bool IsCsvName(std::string_view path);
 
-/// Reads one file from its begin. Fields are separated by commas and may stand in
+/// Reads one file from its begin. Fields are separated by commas and may be in
 /// quotes, which then may hold commas, line ends and doubled quotes. Lines end in LF or
 /// CRLF; a byte order mark and empty lines are skipped. Memory: the fields of one
 /// record.

@@ -20,7 +20,7 @@ struct LogMelOptions {
   int64_t window() const;     // samples
   int64_t hop() const;        // samples, at least 1
   int64_t transform() const;  // the power of two at or above window()
-  /// Frames of `samples` samples: windows that lie within them, at least one
+  /// Frames of `samples` samples: windows that are within them, at least one
   /// (a shorter sound is followed by silence). 0 samples: 0.
   int64_t Frames(int64_t samples) const;
 };

@@ -32,7 +32,7 @@ std::string_view BaseName(std::string_view path) {
 
 bool IsRecording(std::string_view path) {
   const std::string_view name = BaseName(path);
-  // Archives of some systems carry "._name.wav" beside each file.
+  // Archives of some systems carry "._name.wav" with each file.
   return name.ends_with(kEnding) && !name.starts_with("._");
 }
 

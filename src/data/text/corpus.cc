@@ -122,7 +122,7 @@ void Corpus::FindWindows(const TextFiles& files) {
   if (!tokens_at_least_two(training_) || !tokens_at_least_two(held_out_)) {
     throw FormatError("data", "more text", StrCat(files.bytes(), " bytes"));
   }
-  // A window's last token is the next one's first; the walk stops where no
+  // A window's last token is the next one's first; the loop stops where no
   // token is left to predict.
   std::string text;
   for (uint64_t begin = 0;;) {

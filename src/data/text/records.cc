@@ -117,7 +117,7 @@ int64_t DropDuplicates(const TextFiles& files, std::vector<Entry>& entries) {
 
 void Append(std::vector<Slice>& slices, const Entry& entry,
             const TextFiles& files) {
-  // Neighbours are joined within a file only: a slice lies in one file.
+  // Neighbours are joined within a file only: a slice is in one file.
   if (!slices.empty() &&
       slices.back().begin + slices.back().length == entry.begin &&
       files.At(slices.back().begin, UINT64_MAX).size() > slices.back().length) {
@@ -180,7 +180,7 @@ RecordSplit SplitRecords(const TextFiles& files, RecordMode mode,
                       StrCat(entries.size(), " (", files.bytes(), " bytes, ",
                              split.duplicates, " duplicates)"));
   }
-  // The hash is mixed once more: its low bits order the table above.
+  // The hash is mixed again: its low bits order the table above.
   const auto rank = [](const Entry& e) { return Mix(e.hash ^ 0x5eed); };
   uint64_t least = UINT64_MAX;
   bool any = false;

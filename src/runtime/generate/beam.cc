@@ -71,7 +71,7 @@ class Beams {
     if (most_ > 0) alive_.push_back({{}, 0, options.start});
   }
 
-  // Adds one job for each hypothesis that goes on; valid until Advance.
+  // Adds one job for each hypothesis that continues; valid until Advance.
   void AddJobs(std::vector<Job>& jobs) {
     for (size_t i = 0; i < alive_.size(); ++i) {
       jobs.push_back(

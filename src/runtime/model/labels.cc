@@ -46,8 +46,7 @@ Result<std::vector<std::string>> LabelsFromJson(std::string_view json,
                          JsonGiven(value));
     }
     if (!seen.insert(label).second) {
-      return FormatError(where, "a label of its own",
-                         JsonGiven(value) + " again");
+      return FormatError(where, "unique labels", JsonGiven(value) + " again");
     }
     labels.push_back(label);
   }

@@ -10,7 +10,7 @@
 namespace tarn {
 namespace {
 
-// Rows in a piece: enough that reading the weights hides behind the products,
+// Rows in a piece: enough that the products hide the reading of the weights,
 // few enough that the rows in use stay in L2.
 constexpr int64_t kMaxRows = 256;
 // Scratch of a piece in floats (64 MiB): wide models take smaller pieces.
@@ -47,7 +47,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
   positions.reserve(static_cast<size_t>(piece_rows_));
 }
 
-// Lays out the arrays one behind the other.
+// Lays out the arrays one after another.
 void Block::AssignScratch(int64_t rows) {
   if (rows > 0) scratch_ = AlignedBuffer<float>(rows * row_floats_);
   float* next = scratch_.data();
@@ -119,7 +119,7 @@ void Block::Embed(int64_t row) {
         AddToRow(places[row], d_model, x);
       }
       break;
-    case Positions::kRotary:  // turns queries and keys, layer by layer
+    case Positions::kRotary:  // rotates queries and keys, layer by layer
     case Positions::kNone:
       break;
   }

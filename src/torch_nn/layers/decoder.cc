@@ -10,7 +10,7 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
     : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
   if (!FeedForwardState(config).empty()) {
     throw ArgumentError("DecoderLayer: feed_forward",
-                        "mlp or swiglu beside a memory",
+                        "mlp or swiglu with a memory",
                         Name(config.feed_forward));
   }
   // The encoder's layers come first, then two attentions a layer.

@@ -44,7 +44,7 @@ class TokenEmbedding {
                  const std::string& prefix, bool shared);
 
   /// tokens [B, T] int64 -> [B, T, d_model]. `places` [B, T] int64 on the CPU:
-  /// where the tokens stand; undefined: first, first + 1, ... Throws
+  /// positions of the tokens; undefined: first, first + 1, ... Throws
   /// ShapeError, DTypeError, and ArgumentError for a token outside the
   /// vocabulary (checked on the CPU; on other devices torch's embedding
   /// asserts) or past the table of learned positions, all naming `where`.
@@ -89,7 +89,7 @@ class PredictorImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Predictor);
 
-/// Frames with zeros past the sequences' ends, so that what stands there, NaN
+/// Frames with zeros past the sequences' ends, so that what is there, NaN
 /// included, touches neither results nor gradients. Throws ShapeError or
 /// DTypeError ("where: frames") unless frames is [B, T, input_dim] of `dtype`,
 /// and what PrefixMask throws.

@@ -10,14 +10,14 @@
 
 namespace tarn::nn {
 
-/// How the rows of a call lie in their sequences, for a part that reads the row
-/// before each: from the first on, those that key_mask does not keep as zeros;
-/// as a piece of a cut sequence; or after what a state has taken in.
+/// Where the rows of a call are in their sequences, for a part that reads the
+/// row before each: from the first on, those that key_mask does not keep as
+/// zeros; as a piece of a cut sequence; or after what a state has taken in.
 struct RowPlaces {
   torch::Tensor key_mask = {};       // [B, T] bool; undefined: all are kept
   const SequenceCut* cut = nullptr;  // null: no piece
   MixerState* state = nullptr;       // its channel_shift is replaced
-  torch::Tensor added = {};          // [B] int64: rows that count, beside state
+  torch::Tensor added = {};          // [B] int64: rows that count, with state
 };
 
 /// The part of a layer between the mixer and the layer's end, applied row by

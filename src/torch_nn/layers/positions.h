@@ -19,7 +19,7 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
                            const at::Tensor& like, int64_t first = 0);
 
 /// Cosines and sines of the rotary angles, [seq_len, 1, d_key / 2] each, or
-/// [B, seq_len, 1, d_key / 2] where the sequences stand at different places:
+/// [B, seq_len, 1, d_key / 2] where the sequences are at different positions:
 /// the axis of size 1 broadcasts over heads. Undefined: "no rotation".
 struct RotaryTable {
   at::Tensor cos, sin;

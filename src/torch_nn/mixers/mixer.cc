@@ -19,8 +19,8 @@ namespace {
 
 }  // namespace
 
-// A decoder of a sequence-to-sequence model counts its mixers behind those of
-// the encoder, two a layer.
+// A decoder of a sequence-to-sequence model counts its mixers after those of
+// the encoder, two per layer.
 Depth DepthOf(const ModelConfig& layer, const MixerPlace& place) {
   Depth depth = {place.index, layer.n_layers};
   if (layer.arch == Arch::kSeq2seq && place.causal) {
@@ -172,7 +172,8 @@ torch::Tensor Mixer::ReadUnprojected(const torch::Tensor& x,
                                      const MixerState& memory) {
   CheckInput("x", x);
   if (!place_.cross || memory_form_ == nullptr) {
-    Refuse("Read", "cross attention", kind(), "which stands elsewhere");
+    Refuse("Read", "cross attention", kind(),
+           "which is not used as cross attention here");
   }
   CheckState("memory", memory, x);
   return ReadMemory(x, memory);

@@ -1,6 +1,6 @@
 // A mixer as a module: it maps rows of a layer to rows, for a whole sequence,
 // for a memory, and piece by piece with a state. Each mixer is one class and
-// each family one folder; what configurations say of it stands in src/mixers
+// each family one folder; what configurations say of it is in src/mixers
 // under the same name.
 #pragma once
 
@@ -16,14 +16,14 @@
 
 namespace tarn::nn {
 
-/// Where in the model a mixer stands.
+/// Where in the model a mixer is.
 struct MixerPlace {
   bool causal = true;  // a decoder stack: no row depends on later ones
   bool cross = false;  // keys and values come from a memory
   int64_t index = 0;   // its number in the model: random draws depend on it
 };
 
-/// Which of how many layers of its stack a mixer stands in: first values may
+/// Which of how many layers of its stack a mixer is in: first values may
 /// depend on it.
 struct Depth {
   int64_t layer = 0, layers = 1;
@@ -94,7 +94,7 @@ class Mixer : public torch::nn::Module {
       const torch::Tensor& x, const MixerState& state,
       const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
 
-  /// Called before update `step`: draws anew the tensors that are drawn and not
+  /// Called before update `step`: redraws the tensors that are drawn and not
   /// trained, where the options say so. See ModelImpl::RedrawFeatures.
   virtual void Redraw(int64_t /*step*/) {}
 

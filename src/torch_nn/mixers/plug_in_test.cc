@@ -1,5 +1,5 @@
 // A mixer that this library does not know, added by registration alone: its
-// module sees x, stands in a hybrid, trains, steps and goes into a state file.
+// module sees x, works in a hybrid, trains, steps and goes into a state file.
 #include <gtest/gtest.h>
 
 #include "core/test_util.h"
@@ -129,7 +129,7 @@ TEST(PlugIn, PiecesEqualTheWholeAndStatesAreFiles) {
     state = LoadState(*model, folder / "a.state");
     EXPECT_TRUE(state == next);
   }
-  // Rows of a ragged piece stand at their own lengths.
+  // Rows of a ragged piece are at their own lengths.
   const torch::Tensor lengths = torch::tensor({1, 2}, torch::kInt64);
   state = model->Prefill(tokens.slice(1, 0, 2), model->InitialState(2), lengths)
               .second;

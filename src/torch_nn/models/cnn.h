@@ -9,9 +9,9 @@
 
 namespace tarn::nn {
 
-/// y = norm(x + drop(act(conv(x)))). Task lm: causal, all of the kernel lies on
+/// y = norm(x + drop(act(conv(x)))). Task lm: causal, all of the kernel is on
 /// the left. Task classify: centred, one more token on the right where
-/// kernel_size is even; logits of the mean over tokens. What lies outside of a
+/// kernel_size is even; logits of the mean over tokens. What is outside of a
 /// sequence is 0.
 class CnnModelImpl : public ModelImpl {
  public:

@@ -18,7 +18,7 @@ class FrameClassifierImpl : public ModelImpl {
 
   /// frames [B, T, input_dim] in the dtype of the weights, lengths [B] int64
   /// (undefined: T) -> logits [B, T, n_classes], of which the first lengths[b]
-  /// rows count. What stands past them, NaN included, has no influence. Throws
+  /// rows count. What is past them, NaN included, has no influence. Throws
   /// ShapeError, DTypeError, ArgumentError naming the field.
   torch::Tensor forward(const torch::Tensor& frames,
                         const torch::Tensor& lengths = {});

@@ -1,4 +1,4 @@
-// RWKV-6 and RWKV-7 once more, token by token from their equations, for
+// RWKV-6 and RWKV-7 again, token by token from their equations, for
 // plain_model.h; and the one name for these and the gated mixers.
 #pragma once
 

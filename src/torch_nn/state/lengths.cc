@@ -37,9 +37,9 @@ torch::Tensor PrefixMask(const char* where, const torch::Tensor& lengths,
 
 torch::Tensor Kept(const torch::Tensor& x, const torch::Tensor& kept) {
   if (!kept.defined() || !x.defined()) return x;
-  torch::Tensor beside = kept;
-  while (beside.dim() < x.dim()) beside = beside.unsqueeze(-1);
-  return torch::where(beside, x, torch::zeros({}, x.options()));
+  torch::Tensor mask = kept;
+  while (mask.dim() < x.dim()) mask = mask.unsqueeze(-1);
+  return torch::where(mask, x, torch::zeros({}, x.options()));
 }
 
 }  // namespace tarn::nn

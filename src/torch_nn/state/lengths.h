@@ -9,7 +9,7 @@ namespace tarn::nn {
 
 /// Throws ShapeError, DTypeError or ArgumentError ("where: lengths") unless
 /// lengths, where defined, is [B] int64 in [0, T] for rows [B, T, ...]. Reads
-/// lengths, so it waits for them where they lie on a device other than the CPU.
+/// lengths, so it waits for them where they are on a device other than the CPU.
 void CheckLengths(const char* where, const torch::Tensor& lengths,
                   const torch::Tensor& rows);
 

@@ -20,8 +20,9 @@ torch::ScalarType TypeOf(const StateSlot& slot, torch::ScalarType weights) {
   return weights == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 
-// [B, 1, ...]: one entry a sequence, beside a tensor of as many axes.
-torch::Tensor Beside(const torch::Tensor& which, const torch::Tensor& tensor) {
+// [B, 1, ...]: one entry per sequence, with as many axes as the tensor.
+torch::Tensor PerSequence(const torch::Tensor& which,
+                          const torch::Tensor& tensor) {
   std::vector<int64_t> shape(static_cast<size_t>(tensor.dim()), 1);
   shape[0] = which.size(0);
   return which.to(tensor.device()).view(shape);
@@ -106,7 +107,7 @@ MixerState MixerState::Reset(const torch::Tensor& which) const {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     torch::Tensor& tensor = state.tensors_[i];
     if (!tensor.defined()) continue;
-    tensor = tensor.masked_fill(Beside(which, tensor),
+    tensor = tensor.masked_fill(PerSequence(which, tensor),
                                 form_->slots[i].spec.initial);
   }
   return state;

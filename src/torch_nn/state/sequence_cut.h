@@ -1,8 +1,8 @@
-// One sequence whose tokens lie in consecutive pieces on several ranks: every rank
-// runs the whole model on its piece, and a mixer needs of the others only the state
-// that the earlier pieces leave. For a recurrence with a state of fixed size that is
-// one small exchange a layer, whatever the length; a cache of keys and values grows
-// with it.
+// One sequence whose tokens are split into consecutive pieces on several ranks:
+// every rank runs the whole model on its piece, and a mixer needs of the others
+// only the state that the earlier pieces leave. For a recurrence with a state
+// of fixed size that is one small exchange a layer, whatever the length; a
+// cache of keys and values grows with it.
 #pragma once
 
 #include <algorithm>

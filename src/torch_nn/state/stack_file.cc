@@ -116,7 +116,7 @@ class Reader {
     if (Text("version") == kVersion) return;
     Refuse("version",
            StrCat(kVersion, " (a state file of another version is not read: "
-                  "give the model the tokens once more and save its state)"),
+                  "feed the model the tokens again and save its state)"),
            Quoted(Text("version")));
   }
 
@@ -145,7 +145,7 @@ class Reader {
     for (const TensorEntry& entry : file_.tensors()) {
       if (read_.count(entry.name) != 0) continue;
       Refuse(StrCat("tensor ", Quoted(entry.name)),
-             "no tensor beside those of the state", ShapeText(entry.shape));
+             "no tensor besides those of the state", ShapeText(entry.shape));
     }
   }
 

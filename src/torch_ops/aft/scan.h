@@ -17,7 +17,7 @@
 
 namespace tarn::ops {
 
-/// Channels [begin, end) of one sequence. Rows of `width` channels lie dense.
+/// Channels [begin, end) of one sequence. Rows of `width` channels are dense.
 struct AftColumns {
   int64_t queries = 0, keys = 0, width = 0, begin = 0, end = 0;
   int64_t reach = 0;  // query i reads keys j <= i + reach, in [-queries, keys]

@@ -1,5 +1,5 @@
 // Short causal convolutions on torch tensors: one filter a channel over the
-// last few tokens, as it stands before the recurrences of Mamba-2, Gated
+// last few tokens, as used before the recurrences of Mamba-2, Gated
 // DeltaNet and KDA. kernels/short_convolution/short_convolution.h has the
 // equation.
 //

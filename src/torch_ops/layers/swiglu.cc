@@ -1,5 +1,5 @@
 // torch.ops.tarn.swiglu_feed_forward: drop(silu(x weight1^T) * (x weight3^T))
-// weight2^T. What stands between the products is one pass over both, and so is
+// weight2^T. What is between the products is one pass over both, and so is
 // its gradient, which also recomputes the rows of the last product: they are
 // not kept, and no mask is.
 #include "kernels/swiglu/swiglu.h"

@@ -150,7 +150,7 @@ at::Tensor ChunkLayout::Total(const at::Tensor& sums) const {
                               .squeeze(0)
                               .index_select(1, (ends_ - 1).clamp_min(0))
                               .transpose(0, 1);  // [sequences, H, ...]
-  // A sequence without tokens has no chunk; what stands at its place is the
+  // A sequence without tokens has no chunk; what is at its place is the
   // sum of the one before.
   const at::Tensor empty = Pad(ends_.narrow_symint(0, 0, ends_.sym_size(0) - 1),
                                0, 1, 0) == ends_;

@@ -4,7 +4,7 @@
 //   S_c = sum_j exp(e_jc - m_c) v_j,  z_c = sum_j exp(e_jc - m_c),
 // rescaled by exp(m_old - m_new) when m grows. A row is divided by
 // exp(M_i), M_i = max over c and j in A(i) of a_ic + e_jc, which cancels: its
-// denominator lies between 1 and C |A(i)|, whatever the inputs. One maximum for
+// denominator is between 1 and C |A(i)|, whatever the inputs. One maximum for
 // all features would not do: a query's largest feature and a key's may be
 // hundreds apart in the exponent. Maxima are constants of the gradient, as the
 // output does not depend on them.

@@ -3,8 +3,7 @@
 // compared with the cost of calling a dozen operators for each layer: with
 // linear or full attention one call does them all (team_steps.cc), float32 on
 // the CPU. Anything else takes the composed form, the same operators one by
-// one. Heads and Rest are what stands before and after an attention of any
-// kind.
+// one. Heads and Rest are the parts before and after an attention of any type.
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 

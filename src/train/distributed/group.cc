@@ -30,7 +30,7 @@ std::string FirstLine(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
-// When a peer is gone or silent, torch's exceptions speak of sockets: they
+// When a peer is gone or silent, torch's exceptions mention sockets: they
 // become an IoError that says what has happened.
 template <typename Call>
 void Guarded(const std::string& who, const Call& call) {

@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
 class ShardedTest : public testing::TestWithParam<OptimizerKind> {};
 
 // Parts of unequal gradients on every rank, shapes that no number of ranks divides,
-// and one parameter that nobody has a gradient for.
+// and one parameter without a gradient on any rank.
 TEST_P(ShardedTest, UpdatesAndFilesAreThoseOfOneRank) {
   const TemporaryFolder dir;
   const std::vector<int64_t> sizes = {13, 1, 40, 6};

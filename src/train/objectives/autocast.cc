@@ -16,7 +16,7 @@ Autocast::Autocast(torch::DeviceType device, Precision precision)
 Autocast::~Autocast() {
   at::autocast::set_autocast_dtype(device_, was_type_);
   at::autocast::set_autocast_enabled(device_, was_enabled_);
-  // Copies belong to the outermost scope, whoever opened it.
+  // Copies belong to the outermost scope, whether opened here or by the caller.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
 }
 

@@ -1,5 +1,5 @@
 // Updates, held-out figures and samples on a device that refuses to mix its
-// tensors with the CPU's, beside the CPU's own.
+// tensors with the CPU's, compared with the CPU's own.
 #include <gtest/gtest.h>
 
 #include "torch_nn/models/other_device.h"

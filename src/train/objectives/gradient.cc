@@ -39,7 +39,7 @@ void AddGradient(Objective& objective, nn::ModelImpl& model,
                  StepFigures& figures) {
   // All rows first: parts may predict different numbers of tokens, and each
   // adds its share of the mean over all of them. Rows are ids or frames, small
-  // beside the activations of one part.
+  // compared with the activations of one part.
   const auto parts = RowsHere(objective, options, step, ranks);
   std::array<double, 3> here = {};  // weight, bytes, tokens
   for (const auto& rows : parts) {

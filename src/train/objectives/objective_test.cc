@@ -150,7 +150,7 @@ TEST(TargetObjectiveTest, LossAloneSkipsDecoding) {
   EXPECT_FALSE(figures.val_token_error_rate.has_value());
 }
 
-// One example at a time, all of it read anew for every token.
+// One example at a time, all of it read again for every token.
 double SlowErrorRate(nn::ModelImpl& model, const PairData& data,
                      int64_t max_tokens) {
   torch::NoGradGuard no_grad;
@@ -198,7 +198,7 @@ TEST(TargetObjectiveTest, BatchedDecodesAreThoseOfSingleExamples) {
   }
 }
 
-// A plan whose rows are made on the spot.
+// A plan whose rows are generated.
 struct Generated {
   explicit Generated(Given more)
       : plan(PlanRun([&] {

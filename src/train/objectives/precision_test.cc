@@ -1,5 +1,5 @@
-// bf16 beside f32: what autocast may change of a loss and its gradient, and
-// what it may not.
+// bf16 compared with f32: what autocast may change of a loss and its gradient,
+// and what it may not.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +51,7 @@ TEST_P(PrecisionTest, LossAndGradientComeNearThoseOfFloat32) {
   const Gradient again = GradientOf(p, *model, Precision::kBF16);
   EXPECT_EQ(again.loss, narrow.loss);
   EXPECT_TRUE(again.flat.equal(narrow.flat));
-  // It also leaves nothing behind.
+  // It also leaves no state behind.
   const Gradient last = GradientOf(p, *model, Precision::kF32);
   EXPECT_EQ(last.loss, wide.loss);
   EXPECT_TRUE(last.flat.equal(wide.flat));

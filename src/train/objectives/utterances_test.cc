@@ -205,7 +205,7 @@ double Nats(const torch::Tensor& logits, int64_t length,
       logits.to(torch::kFloat64).softmax(-1);  // [T, C]
   double likelihood = 0;
   std::vector<int64_t> path(length);
-  const std::function<void(int64_t, double)> walk = [&](int64_t t, double p) {
+  const std::function<void(int64_t, double)> visit = [&](int64_t t, double p) {
     if (t == length) {
       std::vector<int64_t> collapsed;
       for (int64_t i = 0; i < length; ++i) {
@@ -218,10 +218,10 @@ double Nats(const torch::Tensor& logits, int64_t length,
     }
     for (int64_t c = 0; c < logits.size(1); ++c) {
       path[t] = c;
-      walk(t + 1, p * probabilities[t][c].item<double>());
+      visit(t + 1, p * probabilities[t][c].item<double>());
     }
   };
-  walk(0, 1.0);
+  visit(0, 1.0);
   return -std::log(likelihood);
 }
 

@@ -86,7 +86,7 @@ class WholeOptimizer final : public Optimizer {
 };
 
 // Takes all parameters as one row of numbers, cut into as many equal parts as
-// there are ranks. Each rank keeps the state of its own part.
+// there are ranks. Each rank keeps the state of its part.
 class ShardedOptimizer final : public Optimizer {
  public:
   ShardedOptimizer(NamedTensors parameters, UpdateRule rule, Ranks& ranks)
@@ -164,7 +164,7 @@ class ShardedOptimizer final : public Optimizer {
   }
 
  private:
-  // [from, to) of a parameter, which stands at `at` in this rank's part.
+  // [from, to) of a parameter, which is at `at` in this rank's part.
   struct Piece {
     size_t parameter;
     int64_t from, to, at;

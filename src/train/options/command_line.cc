@@ -18,7 +18,7 @@ struct Flag {
 };
 
 // The bound is more files than a command line holds, and low enough that the
-// parser takes a name such as "[a,b]" as it stands.
+// parser takes a name such as "[a,b]" unchanged.
 constexpr int kMostFiles = 1 << 20;
 constexpr size_t kHelpColumn = 34;
 constexpr size_t kHelpWidth = 62;  // of the text in that column

@@ -36,7 +36,7 @@ TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
   EXPECT_TRUE(
       Contains(Refusal([] { ParseCommandLine({"--xyzzyplugh"}); }), "--help"));
   EXPECT_NE(Refusal([] { ParseCommandLine({"book.txt"}); }), "");
-  // The cause stands before what follows from it.
+  // The cause is printed before what follows from it.
   EXPECT_TRUE(Contains(
       Refusal([] { ParseCommandLine({"stray", "--batchs", "3", "--lr"}); }),
       "did you mean --batch?"));
@@ -145,7 +145,7 @@ TEST(CommandLineTest, HelpHasTheWordsOfTheErrorsAndEveryDefault) {
   }
 }
 
-// What stands in square brackets makes the run that giving nothing makes.
+// What is in square brackets makes the run that giving nothing makes.
 TEST(CommandLineTest, DefaultsOfHelpAreThoseOfARun) {
   const std::string help = HelpText("tarn train");
   const ModelConfig plain = BuildOptions(kBase).model;

@@ -12,7 +12,7 @@ enum class Schedule { kConstant, kCosine, kStep, kPlateau };
 struct ScheduleOptions {
   Schedule schedule = Schedule::kCosine;
   double lr = 2e-3;               // the highest rate
-  int64_t warmup = 100;           // steps over which the rate rises linearly
+  int64_t warmup = 100;           // linear warm-up steps
   int64_t steps = 1000;           // cosine: where the fall ends
   double lr_min = 0;              // cosine, plateau: the lowest rate
   std::vector<int64_t> decay_at;  // step: updates after which the rate falls

@@ -31,7 +31,7 @@ struct StepFigures {
   double lr = 0;
   double grad_norm = 0;  // before clipping, over all tensors
   int64_t tokens = 0;    // learned from so far: read with a label, or predicted
-  // Frames of an epoch (all training recordings), beside held-out figures.
+  // Frames of an epoch (all training recordings), with held-out figures.
   std::optional<int64_t> epoch_tokens;
   // The number of ranks and, where there are several, the seconds of this
   // update in which this rank exchanged numbers with the others or waited for

@@ -10,7 +10,7 @@ namespace tarn::train {
 namespace {
 
 TEST(ResumeOptionsTest, TheSameModelInOtherWords) {
-  // Keys that nobody reads and patterns of one kind leave no trace.
+  // Unused keys and patterns of one type leave no trace.
   const Given given = {{"layers", "linear,linear"},
                        {"topk", "7"},
                        {"d_ff", "0"},
@@ -100,7 +100,7 @@ TEST(PlanRunTest, ADeviceThatIsNotHereIsRefusedBeforeAnyWork) {
   EXPECT_EQ(plan.began_on, Device::kCpu);  // nothing was made yet
 }
 
-// What a step needs beside the weights lies in the device's own memory.
+// What a step needs besides the weights is in the device's own memory.
 TEST(PlanRunTest, ActivationsElsewhereAreNotThisMachinesMemory) {
   const auto need = [](const char* device, const char* batch) {
     return MemoryEstimate(

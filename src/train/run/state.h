@@ -14,7 +14,7 @@ struct TrainState {
   TrainOptions options;      // as the run began; model with its vocabulary
   int64_t step = 0;          // updates made
   double elapsed_s = 0;      // spent in training, over all parts of the run
-  double cpu_s = 0;          // likewise, of all threads of the process
+  double cpu_s = 0;          // the same, of all threads of the process
   uint64_t log_bytes = 0;    // length of log.jsonl at this step
   int64_t tokens = 0;        // learned from so far
   int64_t ranks = 1;         // that made the newest part of the run

@@ -9,7 +9,7 @@
 
 namespace tarn::train {
 
-/// Rows made on the spot; as many are held out as --eval-windows says.
+/// Generated rows; as many are held out as --eval-windows says.
 struct GeneratedData final : TaskData {
   explicit GeneratedData(const TrainOptions& options);
 

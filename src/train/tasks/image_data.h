@@ -39,9 +39,9 @@ struct ImageData final : TaskData {
 std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
                                         const std::string& model_dir);
 
-/// Epochs of images: each holds every image once, in an order of its own. A
-/// pure function of count, seed and index. Not thread-safe: it keeps the order
-/// of the last epoch requested (8 bytes an image).
+/// Epochs of images: each holds every image once, in its own order. A pure
+/// function of count, seed and index. Not thread-safe: it keeps the order of
+/// the last epoch requested (8 bytes an image).
 class ImageOrder {
  public:
   /// count: >= 1.

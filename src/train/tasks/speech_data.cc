@@ -22,7 +22,7 @@ std::string NamesOf(const SpokenDigits& digits,
   return names.empty() ? "none" : names;
 }
 
-// The longest recording sets a bound of its own.
+// The longest recording sets its own bound.
 void CheckLength(const SpokenDigits& digits, const TrainOptions& options) {
   const int64_t longest = LongestUtterance(digits, UtterancesOf(options));
   if (longest <= options.seq_len) return;

@@ -1,4 +1,4 @@
-// What a run learns from: one kind a task, behind one interface.
+// What a run learns from: one class per task, with one interface.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct PairData final : TaskData {
   uint64_t fingerprint() const override { return file_hash; }
 };
 
-/// Every file of the run; the one held out whole stands first.
+/// Every file of the run; the one held out whole is first.
 std::vector<std::string> InputFiles(const TrainOptions& options);
 
 /// The cheap checks that come before any output is made: that inputs are given

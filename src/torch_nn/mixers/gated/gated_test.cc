@@ -229,7 +229,7 @@ TEST(Gated, PiecesEqualWhole) {
   std::cout << "largest difference: " << largest << "\n";
 }
 
-// Each sequence stands at its own length, whatever lies in the padding.
+// Each sequence is at its own length, whatever the padding holds.
 TEST(Gated, LengthsLeavePadsOut) {
   torch::NoGradGuard no_grad;
   const std::vector<int64_t> lengths = {7, 0, 2};
@@ -255,8 +255,8 @@ TEST(Gated, LengthsLeavePadsOut) {
   }
 }
 
-// Padding in front of and behind the tokens, NaN in it, also behind a norm with
-// a bias: rows and gradients are those of the tokens alone.
+// Padding before and after the tokens, NaN in it, also after a norm with a
+// bias: rows and gradients are those of the tokens alone.
 TEST(Gated, MaskedTokensHaveNoInfluence) {
   for (const Case& c : Cases()) {
     ModelConfig config = ConfigOf(c);
@@ -377,7 +377,7 @@ TEST(Gated, RunsInHalfPrecision) {
     layer->to(torch::kBFloat16);
     const torch::Tensor given = OutputOf(c, *layer, x.to(torch::kBFloat16));
     EXPECT_EQ(given.scalar_type(), torch::kBFloat16);
-    // A rounding of 2^-9 in each of a dozen numbers behind one another.
+    // A rounding of 2^-9 in each of a dozen numbers in sequence.
     EXPECT_LT(LargestError(given.to(torch::kFloat64), want), 0.15) << TextOf(c);
     const MixerState state =
         layer

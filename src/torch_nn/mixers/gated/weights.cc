@@ -7,7 +7,7 @@ namespace tarn::nn {
 namespace {
 
 // Steps of Mamba-2 and of what followed it begin between these (Gu and Dao
-// 2023, arXiv 2312.00752, section 3.6), rates of their decay likewise.
+// 2023, arXiv 2312.00752, section 3.6), and so do the rates of their decay.
 constexpr double kLeastStep = 1e-3, kLargestStep = 0.1, kStepFloor = 1e-4;
 constexpr double kLeastRate = 1, kLargestRate = 16;
 
