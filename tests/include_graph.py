@@ -41,6 +41,10 @@ ALLOWED = {
     "cli": {"core", "config", "data", "kernels", "text", "runtime", "cli"},
     "python": {"core", "config", "kernels", "text", "runtime", "python"},
 }
+# The floors of src/runtime, the lowest first: a folder includes only from itself
+# and from below. The mixers' halves stand on the first two.
+RUNTIME = ["state", "mixer", "weights", "stack", "model", "session", "generate"]
+MIXERS_MOST = "mixer"
 TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}
 # The most files in one folder among which people find theirs.
 MOST_FILES = 40
@@ -65,6 +69,26 @@ def broken_includes(root: pathlib.Path) -> tuple[list[str], int]:
             if TORCH.match(name) and folder not in TORCH_FOLDERS:
                 problems.append(f"{path}: src/{folder} may not know torch ({name})")
     return problems, count
+
+
+def upward_includes(root: pathlib.Path) -> list[str]:
+    """Includes of src/runtime and src/mixers that climb a floor of the runtime."""
+    problems = []
+    for path in sorted(p for top in ("runtime", "mixers") for p in (root / top).rglob("*")):
+        if path.suffix not in {".h", ".cc"}:
+            continue
+        top, folder = path.relative_to(root).parts[:2]
+        if top == "runtime" and folder not in RUNTIME:
+            problems.append(f"{path}: folder src/runtime/{folder} has no floor")
+            continue
+        floor = RUNTIME.index(MIXERS_MOST if top == "mixers" else folder)
+        for name in INCLUDE.findall(path.read_text()):
+            parts = name.split("/")
+            if parts[0] == "runtime" and parts[1] in RUNTIME[floor + 1 :]:
+                problems.append(
+                    f"{path}: src/{top}/{folder} may not include {name}, which is above"
+                )
+    return problems
 
 
 def full_folders(root: pathlib.Path, most: int) -> list[str]:
@@ -125,6 +149,14 @@ def self_test() -> None:
         problems, _ = broken_includes(root)
         assert len(problems) == 2, problems
         assert full_folders(root, 0) and not full_folders(root, 1)
+        for below, text in {
+            "runtime/stack": '#include "runtime/state/a.h"\n#include "runtime/model/a.h"\n',
+            "runtime/attic": "",
+            "mixers/linear": '#include "runtime/mixer/a.h"\n#include "runtime/stack/a.h"\n',
+        }.items():
+            (root / below).mkdir(parents=True)
+            (root / below / "a.h").write_text(text)
+        assert len(upward_includes(root)) == 3, upward_includes(root)
         (root / "experiments" / "core").mkdir(parents=True)
         (root / "experiments" / "core" / "a.py").write_text(
             "import experiments.scaling\nfrom experiments.core import page\n"
@@ -143,6 +175,7 @@ if __name__ == "__main__":
     found, includes = broken_includes(ROOT)
     found_too, imports = broken_imports(ROOT.parent)
     found += found_too + import_circles(ROOT.parent)
+    found += upward_includes(ROOT)
     found += full_folders(ROOT, MOST_FILES)
     found += full_folders(ROOT.parent / "python" / "tarn", MOST_FILES)
     includes += imports

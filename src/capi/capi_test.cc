@@ -12,7 +12,7 @@
 
 #include "capi/test_fixture.h"
 #include "core/file.h"
-#include "runtime/generate/sampler.h"
+#include "runtime/session/sampler.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
 

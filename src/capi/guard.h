@@ -11,8 +11,8 @@
 #include <span>
 
 #include "core/error.h"
-#include "runtime/generate/sampler.h"
-#include "runtime/model/loaded_model.h"
+#include "runtime/session/loaded_model.h"
+#include "runtime/session/sampler.h"
 #include "tarn/tarn.h"
 
 // Counted, so that a state may outlive the caller's reference to its model.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "capi/test_fixture.h"
-#include "runtime/generate/sampler.h"
+#include "runtime/session/sampler.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
 

@@ -2,7 +2,7 @@
 #include <span>
 
 #include "capi/guard.h"
-#include "runtime/state/state_file.h"
+#include "runtime/session/state_file.h"
 
 using tarn::capi::Guard;
 using tarn::capi::Hold;

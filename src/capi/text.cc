@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "capi/guard.h"
-#include "runtime/generate/sampler.h"
+#include "runtime/session/sampler.h"
 
 using tarn::ArgumentError;
 using tarn::StrCat;

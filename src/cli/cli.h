@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "runtime/model/loaded_model.h"
+#include "runtime/session/loaded_model.h"
 
 namespace tarn::cli {
 

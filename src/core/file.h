@@ -1,4 +1,5 @@
-// Files that appear by rename only, and bounded reads of files from outside.
+// Files that appear by rename only, sinks for bytes that are made in pieces, and
+// bounded reads of files from outside.
 #pragma once
 
 #include <cstddef>
@@ -30,20 +31,41 @@ class FileDescriptor {
   int fd_;
 };
 
+/// Where bytes go that are made in pieces: a file (AtomicFile), memory, or what a
+/// caller makes of them. One thread at a time.
+class ByteSink {
+ public:
+  virtual ~ByteSink() = default;
+  /// Takes the next bytes; throws IoError where they have no place.
+  virtual void Write(const void* data, size_t bytes) = 0;
+};
+
+/// Appends to a string.
+class StringSink final : public ByteSink {
+ public:
+  explicit StringSink(std::string& out) : out_(out) {}
+  void Write(const void* data, size_t bytes) override {
+    out_.append(static_cast<const char*>(data), bytes);
+  }
+
+ private:
+  std::string& out_;
+};
+
 /// A file written in pieces that appears under its name whole or not at all:
 /// Write to a temporary beside `path`, then Commit (fsync, rename, fsync of the
 /// directory). Destroyed without Commit, it removes the temporary. Every call
 /// throws IoError (path, system's reason). One thread at a time; two writers of
 /// one path do not mix, the last Commit wins. A process killed in between
 /// leaves `path.tmp-<process>-<n>` behind.
-class AtomicFile {
+class AtomicFile final : public ByteSink {
  public:
   explicit AtomicFile(const std::string& path);
-  ~AtomicFile();
+  ~AtomicFile() override;
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  void Write(const void* data, size_t bytes);
+  void Write(const void* data, size_t bytes) override;
   void Commit();
 
  private:

@@ -17,19 +17,50 @@ inline uint64_t Mix(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-/// Hash of bytes, read as little-endian words. O(bytes), several GB/s.
-inline uint64_t HashBytes(std::string_view bytes) {
-  uint64_t hash = Mix(bytes.size() + 0x9e3779b97f4a7c15ULL);
-  size_t i = 0;
-  for (; i + 8 <= bytes.size(); i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes.data() + i, 8);
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-    hash ^= hash >> 32;
+/// Hash of bytes that come in pieces, read as little-endian words: any split of
+/// them gives HashBytes of the whole. `total`: the bytes of all pieces.
+class PiecewiseHash {
+ public:
+  explicit PiecewiseHash(uint64_t total)
+      : hash_(Mix(total + 0x9e3779b97f4a7c15ULL)) {}
+
+  void Add(std::string_view bytes) {
+    size_t i = 0;
+    while (held_ > 0 && i < bytes.size()) {  // completes the word begun before
+      AddByte(bytes[i++]);
+    }
+    for (; i + 8 <= bytes.size(); i += 8) {
+      uint64_t word;
+      std::memcpy(&word, bytes.data() + i, 8);
+      AddWord(word);
+    }
+    while (i < bytes.size()) AddByte(bytes[i++]);
   }
-  uint64_t tail = 0;
-  if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
-  return Mix(hash ^ tail);
+  uint64_t Finish() const { return Mix(hash_ ^ word_); }
+
+ private:
+  void AddWord(uint64_t word) {
+    hash_ = (hash_ ^ word) * 0x9e3779b97f4a7c15ULL;
+    hash_ ^= hash_ >> 32;
+  }
+  void AddByte(char byte) {
+    word_ |= uint64_t{static_cast<uint8_t>(byte)} << (8 * held_);
+    if (++held_ < 8) return;
+    AddWord(word_);
+    word_ = 0;
+    held_ = 0;
+  }
+
+  uint64_t hash_;
+  uint64_t word_ = 0;  // of `held_` bytes, the rest zero
+  int held_ = 0;
+};
+
+/// Hash of bytes. O(bytes), several GB/s.
+inline uint64_t HashBytes(std::string_view bytes) {
+  PiecewiseHash hash(bytes.size());
+  hash.Add(bytes);
+  return hash.Finish();
 }
 
 /// The hash of the bytes that gave `hash` followed by these bytes.

@@ -79,6 +79,17 @@ class Mapping {
   }
   const uint8_t* get() const { return static_cast<const uint8_t*>(address_); }
 
+  // Whole pages of [begin, end): parts of others may still be in use.
+  void Release(uint64_t begin, uint64_t end) const {
+    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (address_ != nullptr && begin < end) {
+      madvise(static_cast<uint8_t*>(address_) + begin, end - begin,
+              MADV_DONTNEED);
+    }
+  }
+
  private:
   void* address_ = nullptr;
   uint64_t bytes_ = 0;
@@ -154,26 +165,37 @@ std::optional<Error> ReadNext(const Source& source, uint64_t offset,
   }
 }
 
+FormatError LengthMissing(const std::string& path, uint64_t got) {
+  return FormatError(StrCat(path, ": byte 0"), "8 bytes of header length",
+                     StrCat(got, " bytes"));
+}
+
+// size: of the file; empty for a stream.
+std::optional<Error> CheckHeaderLength(const std::string& path, uint64_t length,
+                                       std::optional<uint64_t> size) {
+  uint64_t max_length = kMaxSafetensorsHeader;
+  if (size) {
+    // The size may have been read before the file shrank to under 8 bytes.
+    const uint64_t rest =
+        std::max(*size, kSafetensorsLengthBytes) - kSafetensorsLengthBytes;
+    max_length = std::min(max_length, rest);
+  }
+  if (length >= 2 && length <= max_length) return std::nullopt;
+  return FormatError(StrCat(path, ": byte 0"),
+                     StrCat("a header length from 2 to ", max_length),
+                     StrCat(length));
+}
+
 Result<uint64_t> ReadHeaderLength(const Source& source) {
   uint64_t length = 0;
   const int64_t got = ReadFully(
       source.fd.get(), reinterpret_cast<uint8_t*>(&length), sizeof(length));
   if (got < 0) return SystemError(source.path, "a readable file", errno);
   if (got < static_cast<int64_t>(sizeof(length))) {
-    return source.Truncated(0, "8 bytes of header length",
-                            static_cast<uint64_t>(got));
+    return LengthMissing(source.path, static_cast<uint64_t>(got));
   }
-  uint64_t max_length = kMaxSafetensorsHeader;
-  if (source.size) {
-    // The size may have been read before the file shrank to under 8 bytes.
-    const uint64_t rest = std::max(*source.size, kSafetensorsLengthBytes) -
-                          kSafetensorsLengthBytes;
-    max_length = std::min(max_length, rest);
-  }
-  if (length < 2 || length > max_length) {
-    return FormatError(StrCat(source.path, ": byte 0"),
-                       StrCat("a header length from 2 to ", max_length),
-                       StrCat(length));
+  if (auto error = CheckHeaderLength(source.path, length, source.size)) {
+    return *error;
   }
   return length;
 }
@@ -205,6 +227,10 @@ struct SafetensorsFile::Impl {
   const uint8_t* data = nullptr;
 
   std::optional<Error> Load(const std::string& path, bool use_mmap);
+  std::optional<Error> LoadBytes(const std::string& name,
+                                 std::span<const uint8_t> bytes);
+  std::optional<Error> Parse(const std::string& path, std::string_view json,
+                             std::optional<uint64_t> data_bytes);
   std::optional<Error> LoadHeader(const Source& source);
   std::optional<Error> LoadData(const Source& source, bool use_mmap);
 };
@@ -229,9 +255,15 @@ std::optional<Error> SafetensorsFile::Impl::LoadHeader(const Source& source) {
   }
   std::optional<uint64_t> data_bytes;
   if (source.size) data_bytes = *source.size - data_offset;
-  auto parsed = ParseSafetensorsHeader(
-      source.path, {reinterpret_cast<const char*>(text.get()), length.value()},
-      data_bytes);
+  return Parse(source.path,
+               {reinterpret_cast<const char*>(text.get()), length.value()},
+               data_bytes);
+}
+
+std::optional<Error> SafetensorsFile::Impl::Parse(
+    const std::string& path, std::string_view json,
+    std::optional<uint64_t> data_bytes) {
+  auto parsed = ParseSafetensorsHeader(path, json, data_bytes);
   if (!parsed.ok()) return parsed.error();
   header = std::move(parsed).value();
   by_name.reserve(header.tensors.size());
@@ -276,6 +308,27 @@ Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path,
   }
 }
 
+std::optional<Error> SafetensorsFile::Impl::LoadBytes(
+    const std::string& name, std::span<const uint8_t> bytes) {
+  uint64_t length = 0;
+  if (bytes.size() < sizeof(length)) return LengthMissing(name, bytes.size());
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  if (auto error = CheckHeaderLength(name, length, bytes.size())) return error;
+  data_offset = kSafetensorsLengthBytes + length;
+  data = bytes.data() + data_offset;
+  const char* json =
+      reinterpret_cast<const char*>(bytes.data()) + kSafetensorsLengthBytes;
+  return Parse(name, {json, static_cast<size_t>(length)},
+               bytes.size() - data_offset);
+}
+
+Result<SafetensorsFile> SafetensorsFile::OfBytes(
+    const std::string& name, std::span<const uint8_t> bytes) {
+  auto impl = std::make_unique<Impl>();
+  if (auto error = impl->LoadBytes(name, bytes)) return *error;
+  return SafetensorsFile(std::move(impl));
+}
+
 const std::vector<TensorEntry>& SafetensorsFile::tensors() const {
   return impl_->header.tensors;
 }
@@ -293,6 +346,11 @@ uint64_t SafetensorsFile::data_offset() const { return impl_->data_offset; }
 
 const uint8_t* SafetensorsFile::Data(const TensorEntry& entry) const {
   return impl_->data + entry.begin;
+}
+
+void SafetensorsFile::Release(const TensorEntry& entry) const {
+  impl_->mapping.Release(impl_->data_offset + entry.begin,
+                         impl_->data_offset + entry.end);
 }
 
 void SafetensorsFile::ReadF32(const TensorEntry& entry, float* out) const {

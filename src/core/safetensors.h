@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ class SafetensorsFile {
   /// `use_mmap` false, or for a file that is not regular, contents are copied.
   static Result<SafetensorsFile> Open(const std::string& path,
                                       bool use_mmap = true);
+  /// The same for a file's bytes in memory, which must outlive the object.
+  /// `name` stands for the path in errors.
+  static Result<SafetensorsFile> OfBytes(const std::string& name,
+                                         std::span<const uint8_t> bytes);
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
@@ -43,6 +48,9 @@ class SafetensorsFile {
   const uint8_t* Data(const TensorEntry& entry) const;  // may be unaligned
   /// Copies the tensor, widened to float32. out: elements() floats.
   void ReadF32(const TensorEntry& entry, float* out) const;
+  /// Gives the memory of a mapped tensor back to the system, which reads it
+  /// again from the file when it is needed. Contents do not change.
+  void Release(const TensorEntry& entry) const;
 
  private:
   struct Impl;
@@ -50,7 +58,8 @@ class SafetensorsFile {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A tensor to write. `data` holds elements() values of `dtype`, dense.
+/// A tensor to write. `data` holds elements() values of `dtype`, dense; it is
+/// not read where a caller writes the data itself (SafetensorsHead).
 struct TensorToWrite {
   std::string name;
   DType dtype = DType::kF32;
@@ -65,5 +74,11 @@ struct TensorToWrite {
 void WriteSafetensors(const std::string& path,
                       const std::vector<TensorToWrite>& tensors,
                       const std::map<std::string, std::string>& metadata);
+
+/// What such a file begins with, length and header; the data must follow
+/// without a gap, in the order described above. For callers whose data is not
+/// dense. Throws ArgumentError, ShapeError.
+std::string SafetensorsHead(const std::vector<TensorToWrite>& tensors,
+                            const std::map<std::string, std::string>& metadata);
 
 }  // namespace tarn

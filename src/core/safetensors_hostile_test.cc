@@ -21,13 +21,19 @@ std::string LengthField(uint64_t length) {
 
 class Hostile : public ::testing::Test {
  protected:
-  // The error for these bytes, the same for both ways to read; kOk when none.
+  // The error for these bytes, the same for all ways to read; kOk when none.
   Error ErrorFor(const std::string& bytes) {
     // Thousands of files: written without the syncs of an atomic write.
     std::ofstream(path_, std::ios::binary) << bytes;
     const Error mapped = ErrorOf([&] { OpenAndReadAll(true); });
     const Error copied = ErrorOf([&] { OpenAndReadAll(false); });
+    const Error in_memory = ErrorOf([&] {
+      // A copy of exactly these bytes: reading past them is found.
+      const std::vector<uint8_t> exact(bytes.begin(), bytes.end());
+      ReadAll(SafetensorsFile::OfBytes(path_, exact).Take());
+    });
     EXPECT_STREQ(mapped.what(), copied.what());
+    EXPECT_STREQ(mapped.what(), in_memory.what());
     return mapped;
   }
   // Puts a valid length field in front of the header.
@@ -37,7 +43,9 @@ class Hostile : public ::testing::Test {
   }
   // A file that opens must be readable to its last byte.
   void OpenAndReadAll(bool use_mmap) {
-    const SafetensorsFile file = SafetensorsFile::Open(path_, use_mmap).Take();
+    ReadAll(SafetensorsFile::Open(path_, use_mmap).Take());
+  }
+  void ReadAll(const SafetensorsFile& file) {
     for (const TensorEntry& entry : file.tensors()) {
       std::vector<float> values(entry.elements());
       file.ReadF32(entry, values.data());

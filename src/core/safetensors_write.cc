@@ -50,11 +50,7 @@ void CheckTensors(const std::vector<TensorToWrite>& tensors) {
                               " sizes >= 0 whose bytes fit 63 bits"),
                        ShapeText(tensor.shape));
     }
-    const uint64_t bytes = Bytes(tensor);
-    if (bytes > 0 && tensor.data == nullptr) {
-      throw ArgumentError(where, "data", "a null pointer");
-    }
-    total += bytes;  // two summands below 2^63 cannot wrap
+    total += Bytes(tensor);  // two summands below 2^63 cannot wrap
     if (total > INT64_MAX) {
       throw ArgumentError("tensors", "at most 2^63 - 1 bytes in all", "more");
     }
@@ -108,23 +104,35 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& order,
 
 }  // namespace
 
-void WriteSafetensors(const std::string& path,
-                      const std::vector<TensorToWrite>& tensors,
-                      const std::map<std::string, std::string>& metadata) {
+std::string SafetensorsHead(
+    const std::vector<TensorToWrite>& tensors,
+    const std::map<std::string, std::string>& metadata) {
   CheckTensors(tensors);
-  const auto order = DataOrder(tensors);
-  const std::string header = HeaderText(order, metadata);
+  const std::string header = HeaderText(DataOrder(tensors), metadata);
   if (header.size() > kMaxSafetensorsHeader) {
     throw ArgumentError(
         "tensors",
         StrCat("a header of at most ", kMaxSafetensorsHeader, " bytes"),
         StrCat(header.size()));
   }
-  AtomicFile file(path);
   const uint64_t length = header.size();
-  file.Write(&length, sizeof(length));
-  file.Write(header.data(), header.size());
-  for (const TensorToWrite* tensor : order) {
+  std::string head(reinterpret_cast<const char*>(&length), sizeof(length));
+  return head += header;
+}
+
+void WriteSafetensors(const std::string& path,
+                      const std::vector<TensorToWrite>& tensors,
+                      const std::map<std::string, std::string>& metadata) {
+  const std::string head = SafetensorsHead(tensors, metadata);
+  for (const TensorToWrite& tensor : tensors) {
+    if (Bytes(tensor) > 0 && tensor.data == nullptr) {
+      throw ArgumentError("tensor " + Quoted(tensor.name), "data",
+                          "a null pointer");
+    }
+  }
+  AtomicFile file(path);
+  file.Write(head.data(), head.size());
+  for (const TensorToWrite* tensor : DataOrder(tensors)) {
     file.Write(tensor->data, Bytes(*tensor));
   }
   file.Commit();

@@ -27,10 +27,10 @@
 #include "runtime/generate/beam.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/pixels.h"
-#include "runtime/generate/sampler.h"
 #include "runtime/generate/target.h"
-#include "runtime/model/loaded_model.h"
-#include "runtime/state/state_file.h"
+#include "runtime/session/loaded_model.h"
+#include "runtime/session/sampler.h"
+#include "runtime/session/state_file.h"
 
 namespace tarn::python {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "allocation_count.h"
 #include "runtime/model/model.h"
-#include "runtime/generate/sampler.h"
 #include "runtime/model/test_model.h"
+#include "runtime/session/sampler.h"
 
 namespace tarn::testing {
 namespace {

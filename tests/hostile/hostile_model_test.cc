@@ -16,7 +16,7 @@
 #include "core/rng.h"
 #include "runtime/model/model.h"
 #include "runtime/model/random_model.h"
-#include "runtime/state/state_file.h"
+#include "runtime/session/state_file.h"
 #include "text/tokenizer.h"
 #include "runtime/model/verify.h"
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::plugin {
 namespace {
@@ -80,11 +80,9 @@ void RegisterEma() {
                    .state = State,
                    .cost = nullptr,
                    .keys = {{.name = "ema_least",
-                             .key = "least",
                              .help = "of what a row keeps of the past, in 'ema'",
-                             .min = 0.0,
-                             .max = 0.9,
-                             .value = 0.0}}});
+                             .type = RealKey{0.0, 0.9, 0.0},
+                             .key = "least"}}});
     RegisterRuntimeMixer(
         {"ema", nullptr,
          [](const ModelConfig& layer, MixerTensors& tensors)

@@ -12,7 +12,7 @@
 #include "core/test_util.h"
 #include "ema.h"
 #include "runtime/model/model.h"
-#include "runtime/state/state_file.h"
+#include "runtime/session/state_file.h"
 #include "text/tokenizer.h"
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/torch.h"

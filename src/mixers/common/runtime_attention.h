@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/tensor_view.h"
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
 

@@ -6,9 +6,9 @@
 #include "kernels/activation/activation.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "mixers/common/runtime_attention.h"
-#include "runtime/stack/linear_form.h"
+#include "mixers/linear/runtime_form.h"
+#include "mixers/linear/runtime_memory.h"
 #include "runtime/state/float_runs.h"
-#include "runtime/state/linear_memory.h"
 
 namespace tarn::mixers {
 namespace {
@@ -291,7 +291,7 @@ std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
 }  // namespace
 
 std::vector<RuntimeMixerRow> LinearRuntimeMixers() {
-  return {{"linear", Check, Make}};
+  return {{"linear", Check, Make, MakeLinearCross}};
 }
 
 }  // namespace tarn::mixers

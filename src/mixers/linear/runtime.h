@@ -1,12 +1,15 @@
 // The runtime half of linear attention.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
 
 std::vector<RuntimeMixerRow> LinearRuntimeMixers();
+/// Its sums over a source, which a decoder reads (runtime_cross.cc).
+std::unique_ptr<RuntimeCross> MakeLinearCross(const ModelConfig& layer);
 
 }  // namespace tarn::mixers

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
 

@@ -10,7 +10,7 @@
 #include "core/tensor_view.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/recurrence/recurrent_inputs.h"
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
 

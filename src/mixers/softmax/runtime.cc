@@ -120,7 +120,7 @@ std::unique_ptr<RuntimeMixer> MakeFull(const ModelConfig& layer,
 }  // namespace
 
 std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers() {
-  return {{"full", nullptr, MakeFull}};
+  return {{"full", nullptr, MakeFull, MakeSoftmaxCross}};
 }
 
 }  // namespace tarn::mixers

@@ -2,13 +2,16 @@
 // window of them.
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
 
 std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers();
+/// Keys and values of a source, which a decoder reads (runtime_cross.cc).
+std::unique_ptr<RuntimeCross> MakeSoftmaxCross(const ModelConfig& layer);
 std::vector<RuntimeMixerRow> LocalRuntimeMixers();
 std::vector<RuntimeMixerRow> GatedSoftmaxRuntimeMixers();
 

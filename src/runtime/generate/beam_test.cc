@@ -8,8 +8,8 @@
 #include <cmath>
 #include <functional>
 
-#include "runtime/generate/sampler.h"
 #include "runtime/model/test_model.h"
+#include "runtime/session/sampler.h"
 
 namespace tarn::testing {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/generate/sampler.h"
 #include "runtime/model/model.h"
+#include "runtime/session/sampler.h"
 #include "text/tokenizer.h"
 
 namespace tarn {
@@ -67,7 +67,7 @@ class Generation {
   const Tokenizer& tokenizer_;
   State& state_;
   const GenerateOptions options_;
-  int64_t max_tokens_ = 0;  // settled by Prompt
+  int64_t max_tokens_ = 0;     // settled by Prompt
   std::vector<float> logits_;  // [n_outputs], of the last token
   int64_t tokens_ = 0;
 };
@@ -94,8 +94,8 @@ struct GenerateResult {
 
 /// Consumes the prompt and runs a Generation to its end. Every token passed to
 /// the sink has been consumed, so that at the end the state holds the whole
-/// text. Thread-safe where every thread has its own state. `stop` is asked during
-/// the prompt and between steps; true ends the run.
+/// text. Thread-safe where every thread has its own state. `stop` is asked
+/// during the prompt and between steps; true ends the run.
 GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
                         State& state, std::span<const int32_t> prompt,
                         const GenerateOptions& options, const TokenSink& sink,

@@ -8,12 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "config/model_config.h"
 #include "core/executor.h"
 #include "core/fork.h"
 #include "core/threads/stoppable.h"
+#include "runtime/model/model.h"
+#include "runtime/stack/cross.h"
 #include "runtime/stack/encoder.h"
 #include "runtime/stack/forward.h"
-#include "runtime/model/model.h"
 #include "runtime/state/sequence_state.h"
 #include "runtime/weights/weights.h"
 
@@ -34,11 +36,13 @@ struct Model::Impl {
         fingerprint(fingerprint),
         layout(std::make_shared<StateLayout>(this->config)),
         pool(options.threads > 0 ? options.threads : DefaultThreads()) {
+    if (this->config.arch == Arch::kSeq2seq) cross.emplace(this->config);
+    const Cross* const of = cross ? &*cross : nullptr;
     if (this->config.arch != Arch::kEncoder) {
-      forward.emplace(this->config, this->weights, workers);
+      forward.emplace(this->config, this->weights, of, workers);
     }
     if (this->config.arch != Arch::kDecoder) {
-      encoder.emplace(this->config, this->weights, workers);
+      encoder.emplace(this->config, this->weights, of, workers);
     }
   }
 
@@ -50,9 +54,21 @@ struct Model::Impl {
   const std::shared_ptr<const StateLayout> layout;
   ThreadPool pool;
   StoppableExecutor workers{pool};
-  ForkFreedMutex turn;  // guards `workers` and what follows; one call at a time uses its scratch
-  std::optional<Forward> forward;  // language models, decoders
+  std::optional<Cross> cross;  // sequence-to-sequence models
+  // Guards `workers` and what follows: one call at a time uses its scratch.
+  ForkFreedMutex turn;
+  std::vector<const SequenceState*> batch;  // of a call, while it is checked
+  std::optional<Forward> forward;           // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
+};
+
+/// For the files of the runtime that handle a state's contents.
+struct Insides {
+  using ModelImpl = Model::Impl;
+  /// Null for a model that was moved from.
+  static const ModelImpl* Of(const Model& model) { return model.impl_.get(); }
+  /// Throws ArgumentError for a state that was moved from.
+  static SequenceState& Of(const State& state) { return state.Get().sequence; }
 };
 
 }  // namespace tarn

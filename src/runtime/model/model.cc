@@ -1,40 +1,15 @@
 #include "runtime/model/model.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "runtime/model/files.h"
+#include "runtime/model/fingerprint.h"
 #include "runtime/model/impl.h"
-#include "runtime/state/state_file.h"
 #include "runtime/model/supported.h"
 
 namespace tarn {
-namespace {
-
-// Marks the states of a batch while it is checked: finds one that is given
-// twice without a list of its own, because a step allocates nothing.
-class BatchMarks {
- public:
-  ~BatchMarks() {
-    for (SequenceState* state = last_; state != nullptr;) {
-      SequenceState* before = state->batch_link;
-      state->batch_link = nullptr;
-      state = before == state ? nullptr : before;
-    }
-  }
-  /// Returns false when the state is marked already. The first links to itself.
-  bool Add(SequenceState& state) {
-    if (state.batch_link != nullptr) return false;
-    state.batch_link = last_ != nullptr ? last_ : &state;
-    last_ = &state;
-    return true;
-  }
-
- private:
-  SequenceState* last_ = nullptr;
-};
-
-}  // namespace
 
 Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (options.threads < 0) {
@@ -76,10 +51,10 @@ int64_t Model::state_bytes_per_token() const {
   return impl_->layout->BytesPerToken();
 }
 int64_t Model::memory_bytes() const {
-  return impl_->layout->cross ? CrossMemory::FixedBytes(impl_->config) : 0;
+  return impl_->cross ? impl_->cross->FixedBytes() : 0;
 }
 int64_t Model::memory_bytes_per_token() const {
-  return impl_->layout->cross ? CrossMemory::BytesPerToken(impl_->config) : 0;
+  return impl_->cross ? impl_->cross->BytesPerToken() : 0;
 }
 int64_t Model::max_tokens() const {
   return impl_->config.positions == Positions::kLearned
@@ -148,6 +123,21 @@ void Model::CheckJob(const Job& job) const {
     throw ArgumentError("Model: tokens",
                         "at least one, or a state that has logits",
                         "none, and a state without");
+  }
+}
+
+// Throws when two jobs have one state. The list stays with the model, so that a
+// step allocates nothing.
+void Model::CheckDistinct(std::span<const Job> jobs) const {
+  if (jobs.size() < 2) return;
+  const std::lock_guard lock(impl_->turn);
+  std::vector<const SequenceState*>& states = impl_->batch;
+  states.clear();
+  for (const Job& job : jobs) states.push_back(&job.state->impl_->sequence);
+  std::sort(states.begin(), states.end(), std::less<const SequenceState*>());
+  if (std::adjacent_find(states.begin(), states.end()) != states.end()) {
+    throw ArgumentError("Model::StepBatch: jobs", "distinct states",
+                        "the same state twice");
   }
 }
 
@@ -254,16 +244,8 @@ void Model::Step(State& state, int32_t token, float* logits) const {
 }
 
 void Model::StepBatch(std::span<Job> jobs, const StopCheck& stop) const {
-  {
-    BatchMarks marks;
-    for (const Job& job : jobs) {
-      CheckJob(job);
-      if (!marks.Add(job.state->impl_->sequence)) {
-        throw ArgumentError("Model::StepBatch: jobs",
-                            "a state of its own for each", "one state twice");
-      }
-    }
-  }
+  for (const Job& job : jobs) CheckJob(job);
+  CheckDistinct(jobs);
   RunJobs(jobs, stop);
 }
 
@@ -271,8 +253,8 @@ State Model::Encode(std::span<const int32_t> source,
                     const StopCheck& stop) const {
   CheckArch("Encode", Arch::kSeq2seq);
   CheckTokens(source, 0);
-  const auto memory = std::make_shared<CrossMemory>(
-      impl_->config, static_cast<int64_t>(source.size()));
+  const auto memory =
+      impl_->cross->NewMemory(static_cast<int64_t>(source.size()));
   {
     const std::lock_guard lock(impl_->turn);
     const StopScope scope(impl_->workers, stop);

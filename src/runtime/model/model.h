@@ -24,6 +24,7 @@ struct ModelOptions {
 };
 
 class Model;
+struct Insides;  // of both, for the runtime's own files (impl.h)
 
 /// The past of one sequence as a value: it can be moved and Clone()d, and
 /// copying is never implicit. Linear models: a fixed-size block. Softmax
@@ -60,8 +61,7 @@ class State {
 
  private:
   friend class Model;
-  friend void SaveState(const Model&, const State&, const std::string&);
-  friend Result<State> LoadState(const Model&, const std::string&);
+  friend struct Insides;
   struct Impl;
   explicit State(std::unique_ptr<Impl> impl);
   Impl& Get() const;  // throws ArgumentError after a move
@@ -155,14 +155,14 @@ class Model {
 
  private:
   friend class State;
-  friend void SaveState(const Model&, const State&, const std::string&);
-  friend Result<State> LoadState(const Model&, const std::string&);
+  friend struct Insides;
   struct Impl;
   explicit Model(std::unique_ptr<Impl> impl);
   void CheckOpen() const;
   void CheckTokens(std::span<const int32_t> tokens, int64_t begin) const;
   void CheckArch(const char* call, Arch wanted) const;
   void CheckJob(const Job& job) const;
+  void CheckDistinct(std::span<const Job> jobs) const;
   void RunOne(Job job, const StopCheck& stop = {}) const;
   void RunJobs(std::span<Job> jobs, const StopCheck& stop) const;
   void RunBlocks(std::span<Job> jobs, const StopCheck& stop) const;

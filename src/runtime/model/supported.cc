@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn {
 namespace {
@@ -43,7 +43,13 @@ std::optional<Error> CheckSupported(const ModelConfig& config) {
       return error;
     }
   }
-  if (config.arch == Arch::kSeq2seq) return CheckLayer(CrossView(config));
+  if (config.arch != Arch::kSeq2seq) return std::nullopt;
+  const ModelConfig cross = CrossView(config);
+  if (auto error = CheckLayer(cross)) return error;
+  if (FindRuntimeMixer(Name(cross.attention))->make_cross == nullptr) {
+    return Unsupported("cross_attention", "a mixer that reads a source",
+                       Name(cross.attention));
+  }
   return std::nullopt;
 }
 

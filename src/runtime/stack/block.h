@@ -11,7 +11,7 @@
 #include "config/model_config.h"
 #include "core/executor.h"
 #include "kernels/matmul/matmul.h"
-#include "runtime/stack/mixer_block.h"
+#include "runtime/mixer/mixer_block.h"
 #include "runtime/stack/position_rows.h"
 #include "runtime/weights/weights.h"
 

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
-#include "runtime/state/float_runs.h"
-#include "runtime/state/linear_memory.h"
-
 namespace tarn {
 
 Encoder::Encoder(const ModelConfig& config, const Weights& weights,
-                 Executor& executor)
+                 const Cross* cross, Executor& executor)
     : Block(config, weights.encoder, executor),
       all_(weights),
-      cross_form_(config),
+      cross_(cross),
       sums_(static_cast<size_t>(config.d_model)),
       mean_(config.d_model) {}
 
@@ -32,11 +29,7 @@ void Encoder::Prepare() {
   for (const LayerWeights& layer : weights_.layers) {
     wanted = std::max(wanted, layer.mixer->WorkerFloats(*this));
   }
-  if (config_.arch == Arch::kSeq2seq &&
-      config_.cross_attention == CrossAttention::kLinear) {
-    wanted = std::max(wanted, BuildLinearMemoryFloats(
-                                  cross_form_, config_.d_key, config_.d_value));
-  }
+  if (cross_ != nullptr) wanted = std::max(wanted, cross_->FillFloats());
   GrowWorkerScratch(wanted);
 }
 
@@ -77,38 +70,11 @@ void Encoder::FillMemory(int64_t i, CrossMemory& memory) {
     const CrossWeights& w =
         all_.decoder.layers[static_cast<size_t>(layer)].cross;
     if (segment.count > 0) {
+      float* keys = in[segment.row] + config_.n_heads * config_.d_key;
       PackedMatMul(x_[segment.row], x_.stride, segment.count, w.key_value,
-                   {in[segment.row] + config_.n_heads * config_.d_key, in.stride}, executor_);
+                   {keys, in.stride}, executor_);
     }
-    ForTasks(config_.n_heads,
-             segment.count * config_.d_key * config_.d_value / 16 + 100,
-             [&](int64_t head, int worker) {
-               FillHead(segment, layer, head, worker, memory);
-             });
-  }
-}
-
-void Encoder::FillHead(const Segment& segment, int64_t layer, int64_t head,
-                       int worker, CrossMemory& memory) {
-  const int64_t d_key = config_.d_key, d_value = config_.d_value;
-  float* block = memory.Head(layer, head);
-  if (segment.count == 0) return;  // sums over nothing stay zero
-  const int64_t key_width = config_.n_heads * d_key;
-  float* row = in[segment.row];
-  const HeadRows keys = {row + key_width + head * d_key, in.stride,
-                         segment.count};
-  const HeadRows values = {row + 2 * key_width + head * d_value, in.stride,
-                           segment.count};
-  if (config_.cross_attention == CrossAttention::kLinear) {
-    float* z = block + cross_form_.d_feature() * d_value;
-    BuildLinearMemory(cross_form_, keys, values, d_key, d_value, block, z,
-                      z + cross_form_.d_feature(), Scratch(worker));
-    return;
-  }
-  float* to = block + segment.count * d_key;
-  for (int64_t j = 0; j < segment.count; ++j) {
-    CopyFloats(keys[j], d_key, block + j * d_key);
-    CopyFloats(values[j], d_value, to + j * d_value);
+    cross_->Fill(*this, segment, layer, memory);
   }
 }
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "runtime/stack/block.h"
+#include "runtime/stack/cross.h"
 #include "runtime/state/cross_memory.h"
-#include "runtime/state/linear_memory.h"
 
 namespace tarn {
 
@@ -18,7 +18,8 @@ namespace tarn {
 /// needs. One thread at a time.
 class Encoder : private Block {
  public:
-  Encoder(const ModelConfig& config, const Weights& weights,
+  /// cross: of a sequence-to-sequence model, else null.
+  Encoder(const ModelConfig& config, const Weights& weights, const Cross* cross,
           Executor& executor);
 
   void Clear();
@@ -36,11 +37,9 @@ class Encoder : private Block {
 
  private:
   void Prepare();
-  void FillHead(const Segment& segment, int64_t layer, int64_t head, int worker,
-                CrossMemory& memory);
 
   const Weights& all_;
-  const LinearForm cross_form_;  // of a sequence-to-sequence model
+  const Cross* const cross_;
   std::vector<double> sums_;   // [d_model], of the mean
   AlignedBuffer<float> mean_;  // [d_model]
 };

@@ -5,11 +5,11 @@
 namespace tarn {
 
 Forward::Forward(const ModelConfig& config, const Weights& weights,
-                 Executor& executor)
+                 const Cross* cross, Executor& executor)
     : Block(config, weights.decoder, executor),
       all_(weights),
       team_(executor),
-      cross_form_(config) {
+      cross_(cross) {
   // Lists never grow past a block, so that steps allocate nothing.
   const size_t most = static_cast<size_t>(piece_rows_);
   head_rows_.reserve(most);
@@ -42,18 +42,10 @@ void Forward::WantLogits(int64_t row, float* out) {
 void Forward::Prepare() {
   GrowScratch(piece_rows_);
   int64_t wanted = 0;
-  if (config_.arch == Arch::kSeq2seq) {
-    wanted = RowStride(cross_form_.d_feature());
-  }
+  if (cross_ != nullptr) wanted = cross_->ReadFloats(*this);
   if (StepsAsTeam()) wanted = std::max(wanted, 2 * RowStride(config_.d_model));
   for (const LayerWeights& layer : weights_.layers) {
     wanted = std::max(wanted, layer.mixer->WorkerFloats(*this));
-  }
-  for (const Segment& s : segments) {
-    if (s.state->memory != nullptr &&
-        config_.cross_attention == CrossAttention::kFull) {
-      wanted = std::max(wanted, RowStride(s.state->memory->source_len()));
-    }
   }
   GrowWorkerScratch(wanted);
 }
@@ -66,9 +58,9 @@ void Forward::RunLayer(int64_t layer) {
   Project(w.norm1, w.mixer->in(), in);
   w.mixer->Mix(*this, layer);
   AddOut(w.norm1, w.mixer->out());
-  if (config_.arch == Arch::kSeq2seq) {
+  if (cross_ != nullptr) {
     Project(w.norm2, w.cross.query, in);
-    AttendCross(layer);
+    cross_->Read(*this, layer);
     AddOut(w.norm2, w.cross.out);
   }
   FeedForward(w, layer);

@@ -13,7 +13,7 @@
 
 #include "core/threads/team.h"
 #include "runtime/stack/block.h"
-#include "runtime/stack/linear_form.h"
+#include "runtime/stack/cross.h"
 #include "runtime/state/sequence_state.h"
 
 namespace tarn {
@@ -22,7 +22,8 @@ namespace tarn {
 /// allocates nothing. One thread at a time.
 class Forward : private Block {
  public:
-  Forward(const ModelConfig& config, const Weights& weights,
+  /// cross: of a sequence-to-sequence model, else null.
+  Forward(const ModelConfig& config, const Weights& weights, const Cross* cross,
           Executor& executor);
 
   /// Starts a new block.
@@ -42,12 +43,6 @@ class Forward : private Block {
  private:
   void Prepare();
   void RunLayer(int64_t layer);
-  // forward_cross.cc: the queries in `in` read the segments' memories.
-  void AttendCross(int64_t layer);
-  void CrossLinear(const Segment& segment, int64_t layer, int64_t head,
-                   int worker);
-  void CrossFull(const Segment& segment, int64_t layer, int64_t head,
-                 int worker);
   void RunHead();
   // forward_step.cc: a single row, all layers in one region.
   bool StepsAsTeam() const;
@@ -62,7 +57,7 @@ class Forward : private Block {
 
   const Weights& all_;
   Team team_;
-  const LinearForm cross_form_;  // of a sequence-to-sequence model
+  const Cross* const cross_;
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go
 };

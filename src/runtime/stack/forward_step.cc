@@ -39,7 +39,7 @@ Range Part(int64_t count, int share, int width) {
 }  // namespace
 
 bool Forward::StepsAsTeam() const {
-  if (rows() != 1 || segments.size() != 1 || config_.arch == Arch::kSeq2seq ||
+  if (rows() != 1 || segments.size() != 1 || cross_ != nullptr ||
       weights_.layers.empty()) {
     return false;
   }

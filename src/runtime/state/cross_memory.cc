@@ -1,42 +1,15 @@
 #include "runtime/state/cross_memory.h"
 
 #include "runtime/state/float_runs.h"
-#include "runtime/model/supported.h"
 
 namespace tarn {
-namespace {
 
-int64_t Features(const ModelConfig& config) {
-  return FeatureWidth(config.feature_map, config.d_key, config.n_dims);
-}
-
-}  // namespace
-
-CrossMemory::CrossMemory(const ModelConfig& config, int64_t source_len)
+CrossMemory::CrossMemory(int64_t layers, int64_t heads, int64_t head_floats,
+                         int64_t source_len)
     : source_len_(source_len),
-      heads_(config.n_heads),
-      d_key_(config.d_key),
-      d_value_(config.d_value),
-      d_feature_(Features(config)),
-      head_floats_(HeadFloats(config, source_len)),
-      block_(DecoderLayers(config) * config.n_heads * head_floats_) {}
-
-int64_t CrossMemory::HeadFloats(const ModelConfig& config, int64_t source_len) {
-  if (config.cross_attention == CrossAttention::kFull) {
-    return source_len * (config.d_key + config.d_value);
-  }
-  const int64_t norm_sum = config.denominator == Denominator::kSigned ? 1 : 0;
-  return Features(config) * (config.d_value + 1) + norm_sum;
-}
-
-int64_t CrossMemory::FixedBytes(const ModelConfig& config) {
-  return DecoderLayers(config) * config.n_heads * HeadFloats(config, 0) * 4;
-}
-
-int64_t CrossMemory::BytesPerToken(const ModelConfig& config) {
-  return DecoderLayers(config) * config.n_heads *
-         (HeadFloats(config, 1) - HeadFloats(config, 0)) * 4;
-}
+      heads_(heads),
+      head_floats_(head_floats),
+      block_(layers * heads * head_floats) {}
 
 uint64_t CrossMemory::Hash() const {
   return MixFloats(MixHash(0, static_cast<uint64_t>(source_len_)),

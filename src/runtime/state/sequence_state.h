@@ -48,12 +48,12 @@ class SequenceState {
   void Reserve(int64_t tokens);
   void CopyFrom(const SequenceState& other);  // same layout object
   SequenceState Clone() const;
-  void Reset();                                   // the memory stays
+  void Reset();  // the memory stays
   /// Keeps the value as it is, to take back tokens that are consumed after it.
   /// O(fixed tensors): what grows is only ever appended to. The source is not
   /// part of it. Throws std::bad_alloc.
   StateMark Mark() const;
-  void Rollback(const StateMark& mark);  // of this object
+  void Rollback(const StateMark& mark);           // of this object
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
@@ -77,8 +77,6 @@ class SequenceState {
   std::shared_ptr<const CrossMemory> memory;
   int64_t position = 0;     // tokens consumed
   bool has_logits = false;  // logits() belong to the last token
-  // Model::StepBatch finds a state that is given twice by it.
-  SequenceState* batch_link = nullptr;
 
  private:
   // Calls f(place, layer, tensor, row) for every row of every tensor.

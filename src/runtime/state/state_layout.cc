@@ -1,7 +1,7 @@
 #include "runtime/state/state_layout.h"
 
 #include "config/feed_forward_form.h"
-#include "runtime/model/supported.h"
+#include "config/layer_counts.h"
 #include "runtime/state/float_runs.h"
 
 namespace tarn {

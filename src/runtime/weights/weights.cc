@@ -5,7 +5,7 @@
 #include <memory>
 #include <numeric>
 
-#include "runtime/model/supported.h"
+#include "config/layer_counts.h"
 
 namespace tarn {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "core/safetensors.h"
 #include "kernels/matmul/packed_matrix.h"
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 namespace tarn {
 

@@ -5,17 +5,10 @@
 
 #include <cstdint>
 
-#include "runtime/stack/linear_form.h"
+#include "mixers/linear/runtime_form.h"
+#include "runtime/mixer/mixer_block.h"
 
-namespace tarn {
-
-/// Rows of one head: row i at data + i * stride.
-struct HeadRows {
-  float* data = nullptr;
-  int64_t stride = 0;
-  int64_t count = 0;
-  float* operator[](int64_t i) const { return data + i * stride; }
-};
+namespace tarn::mixers {
 
 /// S = sum phi(k) v^T [C, V], z = sum phi(k) [C], sum ||phi(k)||.
 struct LinearMemory {
@@ -41,4 +34,4 @@ void ReadLinearMemory(const LinearForm& form, const LinearMemory& memory,
                       HeadRows queries, HeadRows out, int64_t d_value,
                       float* scratch);
 
-}  // namespace tarn
+}  // namespace tarn::mixers

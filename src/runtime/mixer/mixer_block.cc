@@ -1,4 +1,4 @@
-#include "runtime/stack/mixer_block.h"
+#include "runtime/mixer/mixer_block.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "runtime/model/loaded_model.h"
+#include "runtime/session/loaded_model.h"
 
 #include <utility>
 

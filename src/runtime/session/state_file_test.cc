@@ -1,6 +1,6 @@
 // States in files: the same bits back for every kind of state, and an error in
 // one line for files of other models, other versions, other sizes, or damaged.
-#include "runtime/state/state_file.h"
+#include "runtime/session/state_file.h"
 
 #include <gtest/gtest.h>
 
@@ -89,8 +89,25 @@ class StateFileTest : public ::testing::Test {
     return state;
   }
   Error LoadError(const Model& model) {
-    Result<State> state = LoadState(model, path_);
-    return state.ok() ? Error(ErrorCode::kOk, "no error") : state.error();
+    return ErrorOfLoad(model, path_);
+  }
+  // The error for a file, and the same for its bytes in memory.
+  static Error ErrorOfLoad(const Model& model, const std::string& path) {
+    Result<State> state = LoadState(model, path);
+    const Error error =
+        state.ok() ? Error(ErrorCode::kOk, "no error") : state.error();
+    if (error.code() == ErrorCode::kIo) return error;
+    const std::string bytes = ReadFile(path, 1 << 24).Take();
+    // A copy of exactly these bytes: reading past them is found.
+    const std::vector<uint8_t> exact(bytes.begin(), bytes.end());
+    Result<State> again = LoadState(model, exact, path);
+    EXPECT_EQ(state.ok(), again.ok());
+    if (state.ok() && again.ok()) {
+      EXPECT_TRUE(state.value() == again.value());
+    } else if (!again.ok()) {
+      EXPECT_STREQ(error.what(), again.error().what());
+    }
+    return error;
   }
   void ExpectRefused(const Model& model, const std::string& part) {
     const Error error = LoadError(model);
@@ -124,6 +141,13 @@ TEST_F(StateFileTest, ComesBackBitForBitAndGoesOn) {
       SCOPED_TRACE(StrCat(ConfigToJson(config), count));
       State state = Read(model, count);
       SaveState(model, state, path_);
+      // Into memory: the bytes of the file, as many as announced.
+      std::string bytes;
+      StringSink sink(bytes);
+      SaveState(model, state, sink);
+      EXPECT_EQ(ReadFile(path_, 1 << 24).Take(), bytes);
+      EXPECT_EQ(bytes.size(), StateFileBytes(model, state));
+      EXPECT_EQ(ErrorCode::kOk, LoadError(model).code());
       State loaded = LoadState(model, path_).Take();
       EXPECT_TRUE(loaded == state);
       EXPECT_EQ(state.Hash(), loaded.Hash());
@@ -313,7 +337,7 @@ TEST_F(StateFileTest, TensorsAreComparedWithWhatTheModelNeeds) {
     Rewrite([&](auto&, auto& list) {
       list.push_back({"more\n", DType::kF32, {2}, more.data()});
     });
-    ExpectRefused(model, "no tensor beside");
+    ExpectRefused(model, "no tensor except");
   }
 }
 
@@ -349,16 +373,40 @@ TEST_F(StateFileTest, DamageAnywhereIsFound) {
       bytes[at] = static_cast<char>(bytes[at] ^ (1 << rng.Below(8)));
     }
     std::ofstream(path_, std::ios::binary) << bytes;
-    Result<State> loaded = LoadState(model, path_);
-    if (!loaded.ok()) {
+    const Error error = LoadError(model);  // of the file, and of its bytes
+    if (error.code() != ErrorCode::kOk) {
       ++refused;
-      EXPECT_FALSE(Contains(loaded.error().what(), "\n"));
+      EXPECT_FALSE(Contains(error.what(), "\n"));
       continue;
     }
     // White space around the header's end may change what nothing depends on.
-    EXPECT_TRUE(loaded.value() == state);
+    EXPECT_TRUE(LoadState(model, path_).Take() == state);
   }
   EXPECT_GT(refused, 570);
+}
+
+// A sink that counts, and fails when its room is used up.
+struct PickySink final : ByteSink {
+  explicit PickySink(size_t room) : room(room) {}
+  void Write(const void*, size_t bytes) override {
+    largest = std::max(largest, bytes);
+    if (bytes > room) throw IoError("sink", "room", "none left");
+    room -= bytes;
+  }
+  size_t room, largest = 0;
+};
+
+// What a sink throws reaches the caller; a state is written from where it lies,
+// one run of a tensor at a time.
+TEST_F(StateFileTest, SinksOfTheCaller) {
+  const Model model = Open(SmallConfig());
+  const State state = Read(model, 9);
+  const uint64_t bytes = StateFileBytes(model, state);
+  PickySink enough(bytes), short_of_one(bytes - 1);
+  SaveState(model, state, enough);
+  EXPECT_EQ(0u, enough.room);
+  EXPECT_LT(enough.largest, bytes / 2);
+  EXPECT_THROW(SaveState(model, state, short_of_one), IoError);
 }
 
 TEST_F(StateFileTest, WhatIsNoNumberIsNotSaved) {

@@ -1,3 +1,4 @@
+// State, over the sequence of its layers' tensors.
 #include <utility>
 
 #include "runtime/model/impl.h"

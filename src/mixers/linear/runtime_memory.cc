@@ -1,11 +1,11 @@
-#include "runtime/state/linear_memory.h"
+#include "mixers/linear/runtime_memory.h"
 
 #include <algorithm>
 
 #include "kernels/linear_attention/linear_attention.h"
 #include "runtime/state/float_runs.h"
 
-namespace tarn {
+namespace tarn::mixers {
 namespace {
 
 // Keys whose features are written out at a time.
@@ -123,4 +123,4 @@ void ReadLinearMemory(const LinearForm& form, const LinearMemory& memory,
   }
 }
 
-}  // namespace tarn
+}  // namespace tarn::mixers

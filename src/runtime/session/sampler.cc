@@ -1,4 +1,4 @@
-#include "runtime/generate/sampler.h"
+#include "runtime/session/sampler.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
 // The division by denominators that may be of either sign.
-#include "runtime/stack/linear_form.h"
+#include "mixers/linear/runtime_form.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "core/rng.h"
 
-namespace tarn {
+namespace tarn::mixers {
 namespace {
 
 LinearForm FormOf(Denominator denominator) {
@@ -69,4 +69,4 @@ TEST(LinearForm, DotsAreSumsOfProducts) {
 }
 
 }  // namespace
-}  // namespace tarn
+}  // namespace tarn::mixers

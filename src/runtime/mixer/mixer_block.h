@@ -23,6 +23,14 @@ struct Rows {
   Rows From(int64_t row) const { return {(*this)[row], stride}; }
 };
 
+/// Rows of one head: row i at data + i * stride.
+struct HeadRows {
+  float* data = nullptr;
+  int64_t stride = 0;
+  int64_t count = 0;
+  float* operator[](int64_t i) const { return data + i * stride; }
+};
+
 /// A run of rows of one sequence. A causal stack carries its state; an encoder
 /// has none, and the run is the whole sequence.
 struct Segment {

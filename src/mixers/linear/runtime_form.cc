@@ -1,4 +1,4 @@
-#include "runtime/stack/linear_form.h"
+#include "mixers/linear/runtime_form.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/poly2/poly2.h"
 
-namespace tarn {
+namespace tarn::mixers {
 
 LinearForm::LinearForm(const ModelConfig& config)
     : d_key_(config.d_key),
@@ -78,4 +78,4 @@ float NormOfRow(const float* x, int64_t width) {
   return std::sqrt(DotRow(x, x, width));
 }
 
-}  // namespace tarn
+}  // namespace tarn::mixers

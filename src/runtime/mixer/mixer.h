@@ -16,7 +16,8 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "kernels/matmul/packed_matrix.h"
-#include "runtime/stack/mixer_block.h"
+#include "runtime/mixer/cross.h"
+#include "runtime/mixer/mixer_block.h"
 
 namespace tarn {
 
@@ -80,6 +81,9 @@ struct RuntimeMixerRow {
   std::optional<Error> (*check)(const ModelConfig& layer);
   std::unique_ptr<RuntimeMixer> (*make)(const ModelConfig& layer,
                                         MixerTensors& tensors);
+  /// The mixer as a decoder's cross attention; null where it cannot be that.
+  std::unique_ptr<RuntimeCross> (*make_cross)(const ModelConfig& layer) =
+      nullptr;
 };
 
 /// Adds a row. Throws ArgumentError for a name that is taken. Thread-safe; call

@@ -8,7 +8,7 @@
 #include "config/model_config.h"
 #include "kernels/linear_attention/linear_attention.h"
 
-namespace tarn {
+namespace tarn::mixers {
 
 /// Immutable, thread-safe. Allocates nothing.
 class LinearForm {
@@ -48,4 +48,4 @@ class LinearForm {
 float DotRow(const float* a, const float* b, int64_t width);
 float NormOfRow(const float* x, int64_t width);
 
-}  // namespace tarn
+}  // namespace tarn::mixers

@@ -1,4 +1,4 @@
-#include "runtime/stack/mixer.h"
+#include "runtime/mixer/mixer.h"
 
 #include <deque>
 #include <mutex>

@@ -1,0 +1,21 @@
+// What tells one model from another in the files of their states.
+#pragma once
+
+#include <cstdint>
+
+#include "config/model_config.h"
+#include "core/dtype.h"
+#include "core/safetensors.h"
+
+namespace tarn {
+
+/// Identifies a model in its state files: a hash of the configuration, of the
+/// type weights are held in, and of every tensor's name, type, shape and
+/// 64-byte blocks at 17 places, first and last among them. The blocks are a
+/// sample because opening a large model must not cost another pass over it: a
+/// training update changes nearly every weight, so the sample tells checkpoints
+/// apart, but it may miss a change made by hand to single weights. O(tensors).
+uint64_t ModelFingerprint(const SafetensorsFile& file,
+                          const ModelConfig& config, DType held);
+
+}  // namespace tarn

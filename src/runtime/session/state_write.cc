@@ -1,0 +1,106 @@
+#include <map>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+#include "runtime/session/state_file.h"
+#include "runtime/session/state_parts.h"
+
+namespace tarn {
+namespace {
+
+using state_file::Facts;
+using StatePart = state_file::Part<const float>;
+
+// A state as it is written.
+struct StateToWrite {
+  const Insides::ModelImpl& model;
+  Facts facts;
+  std::vector<StatePart> parts;
+};
+
+StateToWrite PartsOf(const Model& model, const State& state) {
+  const SequenceState& sequence = Insides::Of(state);
+  const Insides::ModelImpl* impl = Insides::Of(model);
+  if (impl == nullptr || &sequence.layout() != impl->layout.get()) {
+    throw ArgumentError("SaveState: state", "a state of this model",
+                        "one of another model");
+  }
+  const CrossMemory* memory = sequence.memory.get();
+  const Facts facts = {sequence.position,
+                       memory == nullptr ? -1 : memory->source_len(),
+                       sequence.has_logits};
+  auto parts = state_file::Shapes<const float>(*impl, facts);
+  state_file::Locate(sequence, memory == nullptr ? nullptr : memory->Head(0, 0),
+                     parts);
+  return {*impl, facts, std::move(parts)};
+}
+
+// The hash of the contents; throws NumericError.
+uint64_t HashContents(const StateToWrite& state) {
+  uint64_t hash = state.facts.Hash(state.model.fingerprint);
+  for (const StatePart& part : state.parts) {
+    const auto check = [&part](const float* run, size_t first) {
+      const int64_t at =
+          state_file::FirstNotFinite(run, part.run_floats(), part.initial);
+      if (at < 0) return;
+      throw NumericError(StrCat("SaveState: ", part.name, "[",
+                                static_cast<int64_t>(first) + at, "]"),
+                         "a finite number", StrCat(run[at]));
+    };
+    hash = state_file::HashPart(part, hash, check);
+  }
+  return hash;
+}
+
+std::string HeadOf(const StateToWrite& state, uint64_t contents) {
+  std::vector<TensorToWrite> tensors;
+  for (const StatePart& part : state.parts) {
+    tensors.push_back({part.name, DType::kF32, part.shape, nullptr});
+  }
+  return SafetensorsHead(tensors,
+                         {{"format", state_file::kFormat},
+                          {"version", StrCat(state_file::kVersion)},
+                          {"model", HashText(state.model.fingerprint)},
+                          {"position", StrCat(state.facts.position)},
+                          {"source_len", StrCat(state.facts.source_len)},
+                          {"has_logits", state.facts.has_logits ? "1" : "0"},
+                          {"contents", HashText(contents)}});
+}
+
+void WriteParts(const StateToWrite& state, const std::string& head,
+                ByteSink& sink) {
+  sink.Write(head.data(), head.size());
+  for (const StatePart& part : state.parts) {
+    for (const float* run : part.runs) {
+      sink.Write(run, part.run_floats() * sizeof(float));
+    }
+  }
+}
+
+}  // namespace
+
+void SaveState(const Model& model, const State& state, ByteSink& sink) {
+  const StateToWrite to_write = PartsOf(model, state);
+  WriteParts(to_write, HeadOf(to_write, HashContents(to_write)), sink);
+}
+
+void SaveState(const Model& model, const State& state,
+               const std::string& path) {
+  const StateToWrite to_write = PartsOf(model, state);
+  // Before the file is made: a state that cannot be saved leaves none behind.
+  const std::string head = HeadOf(to_write, HashContents(to_write));
+  AtomicFile file(path);
+  WriteParts(to_write, head, file);
+  file.Commit();
+}
+
+uint64_t StateFileBytes(const Model& model, const State& state) {
+  const StateToWrite to_write = PartsOf(model, state);
+  uint64_t bytes = HeadOf(to_write, /*contents=*/0).size();
+  for (const StatePart& part : to_write.parts) {
+    bytes += part.floats() * sizeof(float);
+  }
+  return bytes;
+}
+
+}  // namespace tarn
