@@ -18,19 +18,19 @@ void WriteModels(const std::string& root) {
                              const Tokenizer& tokenizer, uint64_t seed) {
     WriteRandomModel(root + "/" + name, config, tokenizer, seed);
   };
-  write("linear", TinyConfig(AttentionKind::kLinear), Tokenizer::Byte(), 1);
-  write("full", TinyConfig(AttentionKind::kFull), Tokenizer::Byte(), 2);
-  ModelConfig chars = TinyConfig(AttentionKind::kLinear);
+  write("linear", TinyConfig(tarn::MixerKind("linear")), Tokenizer::Byte(), 1);
+  write("full", TinyConfig(tarn::MixerKind("full")), Tokenizer::Byte(), 2);
+  ModelConfig chars = TinyConfig(tarn::MixerKind("linear"));
   chars.vocab_size = 5;
   chars.tokenizer = TokenizerKind::kChar;
   write("char", chars, Tokenizer::Char({'a', 'b', 0x20AC}), 3);
   write("seq2seq", TinyConfig(tarn::Arch::kSeq2seq), Tokenizer::Byte(), 4);
   write("encoder", TinyConfig(tarn::Arch::kEncoder), Tokenizer::Byte(), 5);
-  ModelConfig ids = TinyConfig(AttentionKind::kLinear);
+  ModelConfig ids = TinyConfig(tarn::MixerKind("linear"));
   ids.vocab_size = 20'000;
   ids.tokenizer = TokenizerKind::kIds;
   write("ids", ids, Tokenizer::Ids(ids.vocab_size), 6);
-  ModelConfig nfc = TinyConfig(AttentionKind::kLinear);
+  ModelConfig nfc = TinyConfig(tarn::MixerKind("linear"));
   nfc.tokenizer = TokenizerKind::kBpe;
   tarn::BpeDefinition bytes;
   bytes.nfc = true;
@@ -38,7 +38,7 @@ void WriteModels(const std::string& root) {
     bytes.tokens.emplace_back(1, static_cast<char>(b));
   }
   write("nfc", nfc, Tokenizer::Bpe(std::move(bytes)), 7);
-  write("image", tarn::TinyImageConfig(AttentionKind::kLinear),
+  write("image", tarn::TinyImageConfig(tarn::MixerKind("linear")),
         Tokenizer::Byte(), 8);
 }
 

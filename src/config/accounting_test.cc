@@ -1,4 +1,6 @@
 #include "config/accounting.h"
+#include "core/feature_map.h"
+#include "mixers/linear/form_costs.h"
 
 #include <gtest/gtest.h>
 
@@ -28,12 +30,12 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
   config.final_norm = pick(0, 1) == 1;
   config.tied_head = pick(0, 1) == 1 && arch != Arch::kEncoder;
   config.kernel_size = pick(1, 6);
-  if (pick(0, 2) == 0) config.attention = AttentionKind::kFull;
+  if (pick(0, 2) == 0) config.attention = MixerKind("full");
   if (pick(0, 3) == 0) {
-    config.attention = AttentionKind::kAftFull;
+    config.attention = MixerKind("aft-full");
     config.d_key = config.d_value = 0;  // this kind needs them equal
   }
-  if (pick(0, 2) == 0) config.feature_map = FeatureMap::kFavor;
+  if (pick(0, 2) == 0) SetKey(config, "feature_map", FeatureMap::kFavor);
   // The last kind is for decoders alone.
   config.feed_forward = static_cast<FeedForwardKind>(
       pick(0, arch == Arch::kDecoder ? 2 : 1));
@@ -129,7 +131,7 @@ TEST(Accounting, FiguresOfTheLiterature) {
   EXPECT_EQ(CrossoverTokens(elu, false), 32);
   EXPECT_EQ(CrossoverTokens(elu, true), 64);
   ModelConfig poly;
-  poly.feature_map = FeatureMap::kPoly2;
+  SetKey(poly, "feature_map", FeatureMap::kPoly2);
   poly.d_model = 128;
   EXPECT_EQ(HeadWidthsOf(poly).d_feature, 561);
   EXPECT_EQ(CrossoverTokens(HeadWidthsOf(poly), false), 561);

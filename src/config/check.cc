@@ -4,7 +4,6 @@
 
 #include "config/feed_forward_form.h"
 #include "config/fields.h"
-#include "config/gated_softmax_form.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -130,34 +129,45 @@ void CheckCausality(const ModelConfig& config, const MixerSpec& spec) {
   }
 }
 
+// The key to change where layers rotate different numbers of channels.
+const char* RotaryKey(const ModelConfig& config) {
+  for (const AttentionKind kind : MixersOf(config)) {
+    if (Spec(kind).rotary_key != nullptr) return Spec(kind).rotary_key;
+  }
+  return "positions";
+}
+
+void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
+                      const MixerSpec& spec) {
+  if (!spec.can.rotary && !spec.can.without_rotary) {
+    RefuseKey("positions",
+              "none, sinusoidal or learned where no products "
+              "of queries and keys are taken",
+              "rotary");
+  }
+  // All layers read one table of angles.
+  const int64_t width = config.RotaryWidth();
+  if (spec.can.rotary && layer.RotaryWidth() != width) {
+    RefuseKey(RotaryKey(config),
+              "one width for all layers that rotate queries and keys, and d_key "
+              "where one of them has no such key",
+              StrCat(width, " and ", layer.RotaryWidth()));
+  }
+}
+
 void CheckMixers(const ModelConfig& config) {
-  bool turned = false;  // any layer's queries and keys
+  const bool rotary = config.positions == Positions::kRotary;
+  bool rotated = false;  // any layer's queries and keys
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
     const MixerSpec& spec = Spec(layer.attention);
-    turned |= spec.can.rotary;
-    // All layers read one table of angles.
-    if (layer.rotary_width != config.rotary_width ||
-        (config.positions == Positions::kRotary && spec.can.rotary &&
-         config.RotaryWidth() != config.d_key &&
-         std::string_view(spec.name) != kGatedSoftmax)) {
-      RefuseKey("rotary_width",
-                "one width for all layers that turn queries and keys, and "
-                "d_key where one of them is not 'gated-full'",
-                StrCat(layer.rotary_width));
-    }
-    if (config.positions == Positions::kRotary && !spec.can.rotary &&
-        !spec.can.without_rotary) {
-      RefuseKey("positions",
-                "none, sinusoidal or learned where no products "
-                "of queries and keys are taken",
-                "rotary");
-    }
+    rotated |= spec.can.rotary;
+    if (rotary) CheckRotaryLayer(config, layer, spec);
     CheckCausality(config, spec);
     if (spec.check != nullptr) spec.check(layer);
   }
-  if (config.positions == Positions::kRotary && !turned) {
+  if (rotary && !rotated) {
     RefuseKey("positions",
               StrCat("none, sinusoidal or learned for attention '",
                      LayersText(config), "'"),
@@ -191,20 +201,23 @@ void CheckPositions(const ModelConfig& config) {
 
 }  // namespace
 
-void CheckAttentionDropout(const ModelConfig& config) {
-  if (!(config.attention_dropout > 0)) return;
-  std::vector<AttentionKind> kinds = MixersOf(config);
-  if (config.arch == Arch::kSeq2seq) {
-    kinds.push_back(CrossView(config).attention);
+void CheckStrictKeys(const ModelConfig& config) {
+  for (const ConfigField& field : ConfigFields()) {
+    const auto* own = std::get_if<OwnField>(&field.kind);
+    if (own == nullptr || !own->key->strict) continue;
+    const OwnValue value = own->Get(config), usual = DefaultOf(*own->key);
+    if (value == usual || ReadsSection(config, field.section)) continue;
+    const auto text = [&](const OwnValue& one) {
+      const auto* real = std::get_if<double>(&one);
+      return real != nullptr ? StrCat(*real) : TextOf(*own->key, one);
+    };
+    RefuseKey(field.name,
+              config.HasAttention()
+                  ? StrCat(text(usual), " for attention '", LayersText(config),
+                           "'")
+                  : StrCat(text(usual), " for arch '", Name(config.arch), "'"),
+              text(value));
   }
-  for (const AttentionKind kind : kinds) {
-    if (Spec(kind).can.dropout) return;
-  }
-  RefuseKey("attention_dropout",
-            config.HasAttention()
-                ? StrCat("0 for attention '", LayersText(config), "'")
-                : StrCat("0 for arch '", Name(config.arch), "'"),
-            StrCat(config.attention_dropout));
 }
 
 void CheckCombinations(const ModelConfig& config) {

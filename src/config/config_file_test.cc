@@ -193,14 +193,14 @@ TEST(Config, KeysOfGatedMixersGoThroughJson) {
   config = Finished(config);
   const ModelConfig back = ConfigFromJson(ConfigToJson(config)).Take();
   EXPECT_EQ(back, config);
-  EXPECT_EQ(back.key_heads, 2);
-  EXPECT_EQ(back.gate_rank, 5);
-  EXPECT_TRUE(back.negative_eigenvalues);
-  EXPECT_EQ(back.rotary_width, 6);
-  EXPECT_FALSE(back.output_gate);
-  EXPECT_TRUE(back.query_key_norm);
-  EXPECT_EQ(LayerView(back, 0).conv_width, 3);
-  EXPECT_EQ(LayerView(back, 1).conv_width, 0);
+  EXPECT_EQ(KeyOf<int64_t>(back, "key_heads"), 2);
+  EXPECT_EQ(KeyOf<int64_t>(back, "gate_rank"), 5);
+  EXPECT_TRUE(KeyOf<bool>(back, "negative_eigenvalues"));
+  EXPECT_EQ(KeyOf<int64_t>(back, "rotary_width"), 6);
+  EXPECT_FALSE(KeyOf<bool>(back, "output_gate"));
+  EXPECT_TRUE(KeyOf<bool>(back, "query_key_norm"));
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(back, 0), "conv_width"), 3);
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(back, 1), "conv_width"), 0);
 }
 
 TEST(Config, FileMustHoldEveryKeyAndNoOther) {
@@ -253,7 +253,7 @@ TEST(Config, IdentityIsWhatTheModelReads) {
   EXPECT_NE(ConfigIdentity(other), ConfigIdentity(lm));
   // A key of a part that the model does not have changes nothing.
   other = {};
-  other.clusters = 17;
+  SetKey(other, "clusters", 17);
   EXPECT_EQ(ConfigIdentity(other), ConfigIdentity(lm));
   ModelConfig hybrid;
   hybrid.layers = LayersFromText("linear,full");

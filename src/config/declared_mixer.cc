@@ -31,14 +31,26 @@ const char* Kept(const std::string& text) {
   return texts.emplace_back(text).c_str();
 }
 
-// A size: a number, or the product of members of a configuration.
+// Whether a key is a size, and its value.
+bool IsSize(const ConfigField& field) {
+  const auto* own = std::get_if<OwnField>(&field.kind);
+  return std::holds_alternative<IntegerField>(field.kind) ||
+         (own != nullptr && std::holds_alternative<IntegerKey>(own->key->type));
+}
+int64_t SizeOf(const ConfigField& field, const ModelConfig& layer) {
+  const auto* own = std::get_if<OwnField>(&field.kind);
+  if (own != nullptr) return std::get<int64_t>(own->Get(layer));
+  return layer.*std::get<IntegerField>(field.kind).member;
+}
+
+// A size: a number, or the product of keys of a configuration.
 struct Size {
   int64_t factor = 1;
-  std::vector<int64_t ModelConfig::*> members;
+  std::vector<const ConfigField*> keys;
 
   int64_t Of(const ModelConfig& layer) const {
     int64_t size = factor;
-    for (const auto member : members) size *= layer.*member;
+    for (const ConfigField* key : keys) size *= SizeOf(*key, layer);
     return size;
   }
 };
@@ -60,10 +72,8 @@ Size SizeFrom(const std::string& where, const json& value) {
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find('*', begin), text.size());
     const ConfigField* key = FindField(text.substr(begin, end - begin));
-    const auto* integer =
-        key == nullptr ? nullptr : std::get_if<IntegerField>(&key->kind);
-    if (integer == nullptr) throw Bad(where, kWanted, value);
-    size.members.push_back(integer->member);
+    if (key == nullptr || !IsSize(*key)) throw Bad(where, kWanted, value);
+    size.keys.push_back(key);
     begin = end + 1;
   }
   return size;
@@ -152,21 +162,46 @@ void SetState(const json& value, MixerSpec& spec) {
   };
 }
 
-std::vector<MixerKey> KeysFrom(const json& value) {
-  std::vector<MixerKey> keys;
+// What a key takes: some words, true or false, or a number in a range.
+decltype(OwnKey::type) KeyTypeFrom(const json& entry) {
+  const json& words = Member(entry, "words");
+  const json& usual = Member(entry, "default");
+  if (!words.is_null()) {
+    WordKey key;
+    const std::string given = Text(entry, "default");
+    if (!words.is_array()) throw Bad("words", "a list of texts", words);
+    for (const json& word : words) {
+      if (!word.is_string()) throw Bad("words", "a list of texts", word);
+      key.words.push_back(word.get<std::string>());
+    }
+    const auto found = std::find(key.words.begin(), key.words.end(), given);
+    if (found == key.words.end()) throw Bad("default", "one of the words", usual);
+    key.value = found - key.words.begin();
+    return key;
+  }
+  if (usual.is_boolean()) return FlagKey{usual.get<bool>()};
+  if (!Flag(entry, "integer", false)) {
+    return RealKey{Number(entry, "min"), Number(entry, "max"),
+                   Number(entry, "default")};
+  }
+  const auto integer = [&](const char* name) {
+    const auto number = JsonInteger(Member(entry, name));
+    if (!number) throw Bad(name, "an integer", Member(entry, name));
+    return *number;
+  };
+  return IntegerKey{integer("min"), integer("max"), integer("default")};
+}
+
+std::vector<OwnKey> KeysFrom(const json& value) {
+  std::vector<OwnKey> keys;
   if (value.is_null()) return keys;
   if (!value.is_array()) throw Bad("keys", "a list of keys", value);
   for (const json& entry : value) {
     if (!entry.is_object()) throw Bad("keys", "a list of keys", entry);
-    MixerKey key;
-    key.name = Text(entry, "name");
-    key.key = entry.contains("key") ? Text(entry, "key") : "";
-    key.help = Text(entry, "help");
-    key.min = Number(entry, "min");
-    key.max = Number(entry, "max");
-    key.value = Number(entry, "default");
-    key.integer = Flag(entry, "integer", false);
-    keys.push_back(std::move(key));
+    keys.push_back({.name = Text(entry, "name"),
+                    .help = Text(entry, "help"),
+                    .type = KeyTypeFrom(entry),
+                    .key = entry.contains("key") ? Text(entry, "key") : ""});
   }
   return keys;
 }

@@ -57,8 +57,8 @@ TEST(DeclaredMixer, SizesComeFromTheView) {
 TEST(DeclaredMixer, KeysGoThroughEveryForm) {
   const ModelConfig config =
       Small("told:told_rows=7:told_rate=1.25,linear");
-  EXPECT_EQ(OwnKey(LayerView(config, 0), "told_rows"), 7);
-  EXPECT_EQ(OwnKey(LayerView(config, 1), "told_rate"), 0.5);
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 0), "told_rows"), 7);
+  EXPECT_EQ(KeyOf<double>(LayerView(config, 1), "told_rate"), 0.5);
   const std::string json = ConfigToJson(config);
   EXPECT_TRUE(Contains(json, "\"telling\": {\n    \"rate\": 0.5,\n    \"told_rows\": 4"))
       << json;
@@ -75,6 +75,29 @@ TEST(DeclaredMixer, KeysGoThroughEveryForm) {
   FinishConfig(plain);
   EXPECT_TRUE(plain.own.empty());
   EXPECT_FALSE(Contains(ConfigToJson(plain), "tell"));
+}
+
+TEST(DeclaredMixer, KeysAreNumbersFlagsAndWords) {
+  RegisterDeclaredMixer(R"({
+    "name": "hinted", "weights": [["w", ["d_model"]]],
+    "keys": [{"name": "hinted_back", "help": "", "default": true},
+             {"name": "hinted_way", "help": "", "words": ["up", "down"],
+              "default": "down"}]})");
+  ModelConfig config = Small("linear,full");
+  config.layers = LayersFromText("hinted:hinted_way=up:hinted_back=false,hinted");
+  FinishConfig(config);
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 0), "hinted_way"), 0);
+  EXPECT_FALSE(KeyOf<bool>(LayerView(config, 0), "hinted_back"));
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 1), "hinted_way"), 1);
+  EXPECT_TRUE(KeyOf<bool>(LayerView(config, 1), "hinted_back"));
+  const std::string json = ConfigToJson(config);
+  EXPECT_TRUE(Contains(json, "\"hinted_way\": \"down\"")) << json;
+  EXPECT_TRUE(ConfigFromJson(json).Take() == config);
+  EXPECT_THROW(RegisterDeclaredMixer(R"({
+    "name": "astray", "weights": [["w", ["d_model"]]],
+    "keys": [{"name": "astray_way", "help": "", "words": ["up", "down"],
+              "default": "left"}]})"),
+               FormatError);
 }
 
 TEST(DeclaredMixer, ValuesAreRefusedByTheirKey) {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <list>
 #include <optional>
 #include <span>
 #include <string>
@@ -33,19 +33,21 @@ struct BoolField {
   bool ModelConfig::*member;
 };
 struct ChoiceField {
-  std::span<const char* const> words;  // index = value of the enum; empty:
-                                       // the names of the mixers
-  bool derived;                        // -1 likewise
+  std::span<const char* const> words;  // index = value of the enum; empty: the
+                                       // names and numbers of mixers
+  bool derived;                        // -1 is FinishConfig's to work out
   int (*get)(const ModelConfig&);
   void (*set)(ModelConfig&, int);
+  bool cross = false;  // of the mixers, those that read a memory
 };
 
-// A key of a registered mixer: in ModelConfig::own where not at its default.
+// A key that a part of a model registered: in ModelConfig::own where not at its
+// default.
 struct OwnField {
-  const MixerKey* key;
+  const OwnKey* key;
 
-  double Get(const ModelConfig& config) const;
-  void Set(ModelConfig& config, double value) const;
+  OwnValue Get(const ModelConfig& config) const;
+  void Set(ModelConfig& config, OwnValue value) const;
 };
 
 struct ConfigField {
@@ -54,22 +56,40 @@ struct ConfigField {
   std::variant<IntegerField, RealField, BoolField, ChoiceField, OwnField> kind;
   const char* section;  // of config.json
   const char* short_name = nullptr;  // the key there; null: name
+  // Registered by a program, not by a part of every build: models that do not
+  // read it know nothing of it.
+  bool added = false;
 
   bool own() const { return std::holds_alternative<OwnField>(kind); }
   const char* key() const { return short_name != nullptr ? short_name : name; }
 };
 
-/// Every field, in the order of config.json, those of registered mixers last. Rows
-/// stay where they are when more come.
-const std::deque<ConfigField>& ConfigFields();
-/// Adds the keys of a mixer under a section of their own. Throws ArgumentError for
-/// a name that is taken or a range without its default, with nothing added.
-void AddOwnFields(const char* section, const std::vector<MixerKey>& keys);
+/// The keys of every model, in the order of flat JSON (fields.cc).
+std::span<const ConfigField> CoreFields();
+/// Those and the registered ones, in that order. Rows stay where they are when more
+/// come.
+const std::list<ConfigField>& ConfigFields();
+/// Adds keys, each under its section or else `section`; none of these sections
+/// may exist. added: by a program. Throws ArgumentError for a name that is taken
+/// or a range without its default, with nothing added. Called by registries,
+/// which have their turn, while they are made as well.
+void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
+                  bool added);
+/// Registers the parts of every build; the registry of mixers does so at its
+/// first use, and so does this table.
+void EnsureBuiltins();
+/// Whether a configuration has another value than the default for some registered
+/// key of a section.
+bool GivesKeysOf(const ModelConfig& config, std::string_view section);
 /// Sections of config.json, in the order of the file.
 std::vector<std::string_view> SectionNames();
 
-/// The words of a choice; those of the mixers are the names of the registry.
+/// The words of a choice, and the value of the enum that a word stands for; -1
+/// for another text.
 std::vector<const char*> Words(const ChoiceField& field);
+int ValueOf(const ChoiceField& field, std::string_view word);
+/// The word of a value of the enum; "" for one without a word.
+const char* WordOf(const ChoiceField& field, int value);
 
 /// What a field takes, for error messages: "an integer from 1 to 65536".
 /// finished: whether derived sizes must be there already (0 not allowed).
@@ -84,8 +104,6 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config);
 /// All keys of a finished config side by side: what identities hash and Python
 /// reads. unread: whether keys that no part of the model reads are there.
 std::string FieldsText(const ModelConfig& finished, bool unread = true);
-/// Whether some part of a finished model reads the keys of a section.
-bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// Whether some part of a finished model reads the key: where its section is read,
 /// by the mixers' own account (MixerSpec::reads), not under a pattern's other value.
 bool ReadsField(const ModelConfig& finished, const ConfigField& field);
@@ -104,8 +122,10 @@ bool SetFromText(const ConfigField& field, std::string_view text,
 /// layers.cc: the pattern in its normal form: options that differ from the
 /// model's own, in the order of the table; none where all layers are alike.
 void NormaliseLayers(ModelConfig& config);
-/// What follows from the feature map: n_dims, the signed denominator.
-void DeriveFeatures(ModelConfig& config);
+/// What the mixers of a configuration derive (MixerSpec::derive).
+void DeriveMixers(ModelConfig& config);
+/// The different mixers of a model's layers, those of cross attention included.
+std::vector<AttentionKind> AllMixersOf(const ModelConfig& config);
 
 /// Throws ArgumentError naming the key.
 [[noreturn]] void RefuseKey(const char* key, const std::string& wanted,
@@ -115,8 +135,9 @@ void DeriveFeatures(ModelConfig& config);
 /// totals beyond their bounds, whose products cannot overflow then
 /// (weight_shapes.cc).
 void CheckCombinations(const ModelConfig& config);
-/// Attention dropout acts on weights that are a softmax. Needs the task derived.
-void CheckAttentionDropout(const ModelConfig& config);
+/// Refuses keys that are given though no layer reads them, where they are strict.
+/// Needs the task derived.
+void CheckStrictKeys(const ModelConfig& config);
 void CheckTotals(const ModelConfig& config);
 
 }  // namespace tarn

@@ -53,6 +53,23 @@ std::string SectionJson(const ModelConfig& config, std::string_view section) {
   return json + "\n  }";
 }
 
+// A JSON value as an own key takes it; nothing for a value of another type.
+std::optional<OwnValue> OwnFromJson(const OwnKey& key,
+                                    const nlohmann::json& value) {
+  if (std::holds_alternative<IntegerKey>(key.type)) {
+    const auto number = JsonInteger(value);
+    if (!number) return std::nullopt;
+    return *number;
+  }
+  if (std::holds_alternative<RealKey>(key.type)) {
+    if (!value.is_number()) return std::nullopt;
+    return value.get<double>();
+  }
+  const bool flag = std::holds_alternative<FlagKey>(key.type);
+  if (flag ? !value.is_boolean() : !value.is_string()) return std::nullopt;
+  return ValueFrom(key, flag ? value.dump() : value.get<std::string>());
+}
+
 // Sets a field from its JSON value. Numbers, booleans and texts are never
 // taken for one another. whole: a file, where derived sizes are written out.
 bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
@@ -66,10 +83,9 @@ bool SetFromJson(const ConfigField& field, const nlohmann::json& value,
     if (!value.is_number()) return false;
     config.*real->member = value.get<double>();
   } else if (const auto* own = std::get_if<OwnField>(&field.kind)) {
-    const auto number = JsonInteger(value);
-    if (own->key->integer ? !number : !value.is_number()) return false;
-    own->Set(config, own->key->integer ? static_cast<double>(*number)
-                                       : value.get<double>());
+    const std::optional<OwnValue> given = OwnFromJson(*own->key, value);
+    if (!given) return false;
+    own->Set(config, *given);
   } else if (const auto* boolean = std::get_if<BoolField>(&field.kind)) {
     if (!value.is_boolean()) return false;
     config.*boolean->member = value.get<bool>();
@@ -290,7 +306,7 @@ std::string FieldsText(const ModelConfig& finished, bool unread) {
   std::string json = StrCat("{\n  \"", kVersionKey, "\": ", kFormatVersion);
   for (const ConfigField& field : ConfigFields()) {
     // A program's own mixer leaves no trace in models without it.
-    if ((field.own() || !unread) && !ReadsSection(finished, field.section)) {
+    if ((field.added || !unread) && !ReadsSection(finished, field.section)) {
       continue;
     }
     json += StrCat(",\n  \"", field.name, "\": ", ValueText(field, finished));

@@ -12,8 +12,11 @@ namespace {
 const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
   const ConfigField* field = FindField(key);
   if (field == nullptr) return nullptr;
-  for (const char* section : Spec(kind).sections) {
-    if (std::string_view(section) == field->section) return field;
+  const MixerSpec& spec = Spec(kind);
+  for (const auto* sections : {&spec.sections, &spec.optional_sections}) {
+    for (const char* section : *sections) {
+      if (std::string_view(section) == field->section) return field;
+    }
   }
   return nullptr;
 }
@@ -43,11 +46,9 @@ void Apply(const LayerConfig& layer, ModelConfig& config) {
 
 AttentionKind MixerFromText(std::string_view name) {
   const std::vector<const char*> names = MixerNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (name == names[i]) return static_cast<AttentionKind>(i);
-  }
   std::string known;
   for (const char* word : names) {
+    if (name == word) return MixerKind(name);
     known += (known.empty() ? "" : ", ") + std::string(word);
   }
   RefuseKey("layers", "mixers out of " + known, Quoted(name));
@@ -125,16 +126,14 @@ ModelConfig LayerView(const ModelConfig& config, int64_t i) {
   view.layers.clear();
   if (config.layers.empty()) return view;
   Apply(config.layers[static_cast<size_t>(i) % config.layers.size()], view);
-  DeriveFeatures(view);
+  DeriveMixers(view);
   return view;
 }
 
 ModelConfig CrossView(const ModelConfig& config) {
   ModelConfig view = config;
   view.layers.clear();
-  view.attention = config.cross_attention == CrossAttention::kLinear
-                       ? AttentionKind::kLinear
-                       : AttentionKind::kFull;
+  view.attention = config.cross_attention;
   return view;
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "config/test_util.h"
+#include "core/feature_map.h"
 #include "core/test_util.h"
 
 namespace tarn {
@@ -33,12 +34,12 @@ TEST(Layers, TextGoesThereAndBack) {
 TEST(Layers, AlikeIsNoPattern) {
   EXPECT_EQ(Hybrid("full,full"), Hybrid("full"));
   EXPECT_TRUE(Hybrid("full").layers.empty());
-  EXPECT_EQ(Hybrid("full").attention, AttentionKind::kFull);
+  EXPECT_EQ(Hybrid("full").attention, MixerKind("full"));
   // Options that all layers share become the model's own; one equal to the
   // model's value is dropped.
   const ModelConfig local = Hybrid("local:local_context=5");
   EXPECT_TRUE(local.layers.empty());
-  EXPECT_EQ(local.local_context, 5);
+  EXPECT_EQ(KeyOf<int64_t>(local, "local_context"), 5);
   EXPECT_EQ(LayersText(Hybrid("linear:feature_map=elu1,full")), "linear,full");
   EXPECT_EQ(LayersText(Hybrid("linear:denominator=none:feature_map=relu,full")),
             "linear:feature_map=relu:denominator=none,full");
@@ -47,16 +48,16 @@ TEST(Layers, AlikeIsNoPattern) {
 TEST(Layers, ALayerSeesItsOwnOptions) {
   const ModelConfig config = Hybrid(
       "linear,local:local_context=3,linear:feature_map=rff", {{"n_layers", "7"}});
-  EXPECT_EQ(config.attention, AttentionKind::kLinear);
-  EXPECT_EQ(MixersOf(config), (std::vector{AttentionKind::kLinear,
-                                           AttentionKind::kLocal}));
-  EXPECT_EQ(LayerView(config, 0).feature_map, FeatureMap::kElu1);
-  EXPECT_EQ(LayerView(config, 1).attention, AttentionKind::kLocal);
-  EXPECT_EQ(LayerView(config, 4).local_context, 3);
+  EXPECT_EQ(config.attention, MixerKind("linear"));
+  EXPECT_EQ(MixersOf(config), (std::vector{MixerKind("linear"),
+                                           MixerKind("local")}));
+  EXPECT_EQ(KeyOf<FeatureMap>(LayerView(config, 0), "feature_map"), FeatureMap::kElu1);
+  EXPECT_EQ(LayerView(config, 1).attention, MixerKind("local"));
+  EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 4), "local_context"), 3);
   const ModelConfig third = LayerView(config, 5);
-  EXPECT_EQ(third.feature_map, FeatureMap::kRff);
-  EXPECT_EQ(third.n_dims, 32);  // derived for this layer
-  EXPECT_EQ(third.denominator, Denominator::kSigned);
+  EXPECT_EQ(KeyOf<FeatureMap>(third, "feature_map"), FeatureMap::kRff);
+  EXPECT_EQ(KeyOf<int64_t>(third, "n_dims"), 32);  // derived for this layer
+  EXPECT_EQ(KeyOf<Denominator>(third, "denominator"), Denominator::kSigned);
   EXPECT_TRUE(third.layers.empty());
   const ModelConfig plain = Hybrid("full");
   EXPECT_EQ(LayerView(plain, 3), plain);
@@ -91,9 +92,9 @@ TEST(Layers, WeightsFollowThePattern) {
 TEST(Layers, CrossAttentionIsLinearWhereAllLayersAre) {
   const Words seq2seq = {{"arch", "seq2seq"}};
   EXPECT_EQ(Hybrid("linear,linear:feature_map=relu", seq2seq).cross_attention,
-            CrossAttention::kLinear);
+            MixerKind("linear"));
   EXPECT_EQ(Hybrid("linear,full", seq2seq).cross_attention,
-            CrossAttention::kFull);
+            MixerKind("full"));
 }
 
 TEST(Layers, RefusesWhatMakesNoStack) {

@@ -1,4 +1,6 @@
-// The registry of mixers: the built-in rows, and those that a program adds.
+// The registry of mixers: the rows of every build, and those that a program
+// adds, in one way.
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <string_view>
@@ -15,20 +17,14 @@ namespace {
 struct Registry {
   ForkHeldMutex turn;
   std::deque<MixerSpec> rows;
-
-  Registry() {
-    for (MixerSpec& spec : BuiltinMixers()) rows.push_back(std::move(spec));
-  }
 };
 
-Registry& TheRegistry() {
+Registry& TheRows() {
   static Registry registry;
   return registry;
 }
 
-}  // namespace
-
-AttentionKind RegisterMixer(const MixerSpec& spec) {
+AttentionKind Add(const MixerSpec& spec, bool added) {
   if (spec.name == nullptr || spec.family == nullptr || !spec.weights) {
     throw ArgumentError("RegisterMixer: spec", "a name, a family and weights",
                         spec.name == nullptr ? "no name" : Quoted(spec.name));
@@ -39,7 +35,7 @@ AttentionKind RegisterMixer(const MixerSpec& spec) {
                                            : "none without a recurrent form",
                         spec.state != nullptr ? "one" : "none");
   }
-  Registry& registry = TheRegistry();
+  Registry& registry = TheRows();
   const std::lock_guard lock(registry.turn);
   for (const MixerSpec& row : registry.rows) {
     if (std::string_view(row.name) == spec.name) {
@@ -48,12 +44,42 @@ AttentionKind RegisterMixer(const MixerSpec& spec) {
     }
   }
   MixerSpec row = spec;
-  if (!row.keys.empty()) {
-    AddOwnFields(row.family, row.keys);
+  AddOwnFields(row.family, row.keys, added);
+  const auto is_family = [&](const char* section) {
+    return std::string_view(section) == row.family;
+  };
+  if (std::any_of(row.keys.begin(), row.keys.end(),
+                  [](const OwnKey& key) { return key.section.empty(); }) &&
+      std::none_of(row.sections.begin(), row.sections.end(), is_family)) {
     row.sections.push_back(row.family);
   }
   registry.rows.push_back(std::move(row));
   return static_cast<AttentionKind>(registry.rows.size() - 1);
+}
+
+Registry& TheRegistry() {
+  EnsureBuiltins();
+  return TheRows();
+}
+
+}  // namespace
+
+void EnsureBuiltins() {
+  static const bool done = [] {
+    std::vector<MixerSpec> rows = BuiltinMixers();
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const MixerSpec& a, const MixerSpec& b) {
+                       return a.place < b.place;
+                     });
+    for (const MixerSpec& row : rows) Add(row, /*added=*/false);
+    return true;
+  }();
+  (void)done;
+}
+
+AttentionKind RegisterMixer(const MixerSpec& spec) {
+  EnsureBuiltins();
+  return Add(spec, /*added=*/true);
 }
 
 const MixerSpec& Spec(AttentionKind kind) {
@@ -67,6 +93,18 @@ const MixerSpec& Spec(AttentionKind kind) {
   return registry.rows[index];
 }
 
+AttentionKind MixerKind(std::string_view name) {
+  const std::vector<const char*> names = MixerNames();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (name == names[i]) return static_cast<AttentionKind>(i);
+  }
+  std::string known;
+  for (const char* one : names) {
+    known += (known.empty() ? "" : ", ") + std::string(one);
+  }
+  RefuseKey("attention", "one of " + known, Quoted(name));
+}
+
 std::vector<const char*> MixerNames() {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.turn);
@@ -75,6 +113,8 @@ std::vector<const char*> MixerNames() {
   return names;
 }
 
-const char* Name(AttentionKind kind) { return Spec(kind).name; }
+const char* Name(AttentionKind kind) {
+  return kind == kDerivedMixer ? "derived" : Spec(kind).name;
+}
 
 }  // namespace tarn

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/own_key.h"
 #include "core/dtype.h"
 
 namespace tarn {
@@ -48,12 +49,14 @@ struct MixerCapabilities {
   bool causal = true;         // in a decoder
   bool bidirectional = true;  // in an encoder
   bool cross = false;         // over a memory
+  // In cross attention where the layers' own mixers cannot be: one mixer's.
+  bool cross_for_others = false;
   bool recurrent = false;     // has a state: prefill and step
-  bool dropout = false;       // attention_dropout acts on its weights
+  bool dropout = false;       // drops some of its weights in training
+  bool pairs = false;  // training keeps a weight for each pair of tokens
   bool rotary = true;         // takes products of queries and keys
-  // Rows of its layers are not turned, while other layers of a model are.
+  // Rows of its layers are not rotated, while those of other layers are.
   bool without_rotary = false;
-  bool position_table = false;  // has weights for max_sequence_length positions
 };
 
 /// What one head costs, 2 FLOP a multiply-add.
@@ -63,20 +66,6 @@ struct MixerCost {
   int64_t step_bytes = 0;     // of state that this step reads
 };
 
-/// A number that only this mixer reads: a key of the section of config.json
-/// that has the name of the mixer's family. Keys of the families of this tree
-/// are members of ModelConfig and rows of config/fields.cc.
-struct MixerKey {
-  std::string name;  // in flags, patterns and flat JSON: a unique name
-  std::string key;   // in its section; empty: name
-  std::string help;
-  double min, max, value;  // both ends inclusive; value: where it is not given
-  bool integer = false;
-};
-/// The value that a configuration has for such a key. Throws ArgumentError for
-/// a name that no mixer registered.
-double OwnKey(const ModelConfig& config, std::string_view name);
-
 /// One row. The functions get the finished configuration as one layer sees it
 /// (LayerView): with that layer's options only.
 struct MixerSpec {
@@ -84,6 +73,9 @@ struct MixerSpec {
   const char* family;
   /// Sections of config.json whose keys it reads.
   std::vector<const char*> sections;
+  /// More of them, which a file holds only where one of their keys is not at its
+  /// default.
+  std::vector<const char*> optional_sections = {};
   MixerCapabilities can;
   /// Throws ArgumentError naming the key that makes the layer impossible.
   std::function<void(const ModelConfig& layer)> check = nullptr;
@@ -96,12 +88,28 @@ struct MixerSpec {
   /// The cost of one head; null where it has not been counted.
   std::function<MixerCost(const ModelConfig& layer, int64_t n, bool causal)>
       cost = nullptr;
-  /// Keys of a mixer from outside the tree, in the section named after its
-  /// family, which need not be among `sections`.
-  std::vector<MixerKey> keys = {};
-  /// Those keys of its sections that a layer reads; null: all of them.
+  /// Keys that come with this mixer, in new sections: that of its family, which
+  /// need not be among `sections`, or others, which other mixers may read too.
+  std::vector<OwnKey> keys = {};
+  /// Those keys of its sections that a layer reads, and `rotary_place` where it
+  /// does; null: all keys of its sections.
   std::function<std::vector<const char*>(const ModelConfig& layer)> reads =
       nullptr;
+  /// Fills in own keys that follow from others, in a configuration or in one
+  /// layer's view of it. Null: none.
+  std::function<void(ModelConfig& config)> derive = nullptr;
+  /// Its integer key that says how many channels of a query or key it rotates, 0:
+  /// all d_key; null: it rotates all.
+  const char* rotary_key = nullptr;
+  /// Its integer key that says for how many positions it has weights; null: it
+  /// takes sequences of any length.
+  const char* positions_key = nullptr;
+  /// What its modules ask of the row, as a JSON object, for other languages;
+  /// empty: nothing.
+  std::string form = {};
+  /// Its place among the mixers of every build: lower ones first, equal ones in
+  /// the order of their folders.
+  int place = 100;
 };
 
 /// Adds a row and returns the kind by which configurations refer to it. The
@@ -112,11 +120,13 @@ AttentionKind RegisterMixer(const MixerSpec& spec);
 
 /// The row of a kind. References stay valid for the life of the program.
 const MixerSpec& Spec(AttentionKind kind);
+/// The kind of a name. Throws ArgumentError for a name that no mixer has.
+AttentionKind MixerKind(std::string_view name);
 /// All names, in the order of their kinds.
 std::vector<const char*> MixerNames();
 
-/// The rows that every build has, in the order of AttentionKind; defined by
-/// src/mixers, one line a family.
+/// The rows that every build has: what the folders of src/mixers define, listed
+/// by the build.
 std::vector<MixerSpec> BuiltinMixers();
 
 }  // namespace tarn

@@ -12,7 +12,10 @@ void CheckRanges(const ModelConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
     if (InRange(field, config)) continue;
     // An enum outside its words has no text of its own.
-    const bool choice = std::holds_alternative<ChoiceField>(field.kind);
+    const auto* own = std::get_if<OwnField>(&field.kind);
+    const bool choice =
+        own != nullptr ? std::holds_alternative<WordKey>(own->key->type)
+                       : std::holds_alternative<ChoiceField>(field.kind);
     RefuseKey(field.name, Wanted(field, false),
               choice ? "a value outside the enum" : ValueText(field, config));
   }
@@ -34,18 +37,26 @@ void DeriveHeads(ModelConfig& config) {
   if (config.d_ff == 0) config.d_ff = 4 * config.d_model;
 }
 
+// The layers' mixer where they have one that reads a memory, else the one that
+// does so for others. What models without attention have is never read.
+AttentionKind DerivedCross(const ModelConfig& config) {
+  const std::vector<AttentionKind> kinds = MixersOf(config);
+  if (kinds.empty()) return AttentionKind{};
+  if (kinds.size() == 1 && Spec(kinds[0]).can.cross) return kinds[0];
+  for (const char* name : MixerNames()) {
+    if (Spec(MixerKind(name)).can.cross_for_others) return MixerKind(name);
+  }
+  RefuseKey("cross_attention", "a mixer, as none is the model's choice", "none");
+}
+
 void DeriveTask(ModelConfig& config) {
   if (config.task == Task::kDerived) {
     config.task = config.arch == Arch::kEncoder   ? Task::kClassify
                   : config.arch == Arch::kSeq2seq ? Task::kSeq2seq
                                                   : Task::kLm;
   }
-  if (config.cross_attention == CrossAttention::kDerived) {
-    const std::vector<AttentionKind> kinds = MixersOf(config);
-    const bool linear = kinds == std::vector{AttentionKind::kLinear};
-    config.cross_attention =
-        linear || !config.HasAttention() ? CrossAttention::kLinear
-                                         : CrossAttention::kFull;
+  if (config.cross_attention == kDerivedMixer) {
+    config.cross_attention = DerivedCross(config);
   }
   if (config.arch == Arch::kSeq2seq && config.n_decoder_layers == 0) {
     config.n_decoder_layers = config.n_layers;
@@ -69,6 +80,13 @@ void ResetUnread(ModelConfig& config) {
 
 }  // namespace
 
+bool GivesKeysOf(const ModelConfig& config, std::string_view section) {
+  return std::any_of(config.own.begin(), config.own.end(), [&](const auto& own) {
+    const ConfigField* field = FindField(own.first);
+    return field != nullptr && field->section == section;
+  });
+}
+
 bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   if (section == "model") return true;
   if (section == "image") return finished.task == Task::kImage;
@@ -80,27 +98,54 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;
   }
-  std::vector<AttentionKind> kinds = MixersOf(finished);
-  if (finished.arch == Arch::kSeq2seq) {
-    kinds.push_back(CrossView(finished).attention);
-  }
-  for (const AttentionKind kind : kinds) {
-    for (const char* read : Spec(kind).sections) {
-      if (section == read) return true;
+  for (const AttentionKind kind : AllMixersOf(finished)) {
+    const MixerSpec& spec = Spec(kind);
+    const auto among = [&](const std::vector<const char*>& sections) {
+      return std::any_of(sections.begin(), sections.end(),
+                         [&](const char* read) { return section == read; });
+    };
+    if (among(spec.sections)) return true;
+    if (among(spec.optional_sections) && GivesKeysOf(finished, section)) {
+      return true;
     }
   }
   return false;
 }
 
-void DeriveFeatures(ModelConfig& config) {
-  if (!config.UsesFeatureMap()) return;
-  if (config.n_dims == 0 && UsesOmega(config.feature_map)) {
-    config.n_dims = config.d_key;
+std::vector<AttentionKind> AllMixersOf(const ModelConfig& config) {
+  std::vector<AttentionKind> kinds = MixersOf(config);
+  if (config.arch != Arch::kSeq2seq) return kinds;
+  const AttentionKind cross = CrossView(config).attention;
+  if (std::find(kinds.begin(), kinds.end(), cross) == kinds.end()) {
+    kinds.push_back(cross);
   }
-  // Sums of signed features may come near 0 with either sign.
-  if (config.denominator == Denominator::kExact &&
-      Traits(config.feature_map).is_signed) {
-    config.denominator = Denominator::kSigned;
+  return kinds;
+}
+
+void DeriveMixers(ModelConfig& config) {
+  for (const AttentionKind kind : AllMixersOf(config)) {
+    const MixerSpec& spec = Spec(kind);
+    if (spec.derive != nullptr) spec.derive(config);
+  }
+}
+
+int64_t ModelConfig::RotaryWidth() const {
+  for (size_t i = 0; i < std::max<size_t>(1, layers.size()); ++i) {
+    const ModelConfig layer = LayerView(*this, static_cast<int64_t>(i));
+    const MixerSpec& spec = Spec(layer.attention);
+    if (!spec.can.rotary) continue;
+    const char* key = spec.rotary_key;
+    const int64_t width = key != nullptr ? KeyOf<int64_t>(layer, key) : 0;
+    return width > 0 ? width : d_key;
+  }
+  return d_key;
+}
+
+void CopyTrainingKeys(const ModelConfig& from, ModelConfig& to) {
+  to.dropout = from.dropout;
+  for (const ConfigField& field : ConfigFields()) {
+    const auto* own = std::get_if<OwnField>(&field.kind);
+    if (own != nullptr && own->key->training) CopyField(field, from, to);
   }
 }
 
@@ -114,10 +159,10 @@ void FinishConfig(ModelConfig& config) {
   CheckRanges(finished);
   NormaliseLayers(finished);
   DeriveTask(finished);
-  CheckAttentionDropout(finished);
+  CheckStrictKeys(finished);
   ResetUnread(finished);
   DeriveHeads(finished);
-  DeriveFeatures(finished);
+  DeriveMixers(finished);
   CheckRanges(finished);
   CheckCombinations(finished);
   CheckTotals(finished);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "config/mixer_spec.h"
+#include "config/own_key.h"
 #include "core/error.h"
-#include "core/feature_map.h"
 #include "core/norm_kind.h"
 
 namespace tarn {
@@ -20,23 +21,11 @@ enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
 // kDerived stands for "FinishConfig works it out" and never occurs in a file.
 // kImage: the bytes of a picture as one sequence. kCtc: labels of frames.
 enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
-enum class CrossAttention { kDerived = -1, kLinear, kFull };
-// Causality follows from the stack: decoders are causal, encoders are not.
-// The number of a mixer in the registry (mixer_spec.h), which begins with these
-// and goes on with those that a program registers.
-enum class AttentionKind : int {
-  kLinear,
-  kFull,
-  kLocal,
-  kExactTopk,                // "exact-topk"
-  kConditionalFull,          // full up to length_limit, then linear
-  kClustered,                // not causal
-  kImprovedClustered,        // not causal
-  kCausalImprovedClustered,  // causal only
-  kReformer,
-  kAftFull,
-  kAftSimple
-};
+// The number of a mixer in the registry (mixer_spec.h; MixerKind gives that of a
+// name). Causality follows from the stack: decoders are causal, encoders are not.
+enum class AttentionKind : int {};
+// Of cross attention: "FinishConfig works it out".
+inline constexpr AttentionKind kDerivedMixer{-1};
 enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
@@ -48,7 +37,7 @@ enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text.
 struct LayerConfig {
-  AttentionKind attention = AttentionKind::kLinear;
+  AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;
   bool operator==(const LayerConfig&) const = default;
 };
@@ -57,8 +46,8 @@ struct LayerConfig {
 /// final norm, head (decoder); the same with a stack that sees everything and a
 /// head on the mean (encoder); both stacks and cross attention (seq2seq); or
 /// one of the earlier models (rnn, lstm, cnn), which read none of the keys of
-/// attention, norms and positions. Each field is a key of config.json with its
-/// default.
+/// attention, norms and positions. Each field but `own` is a key of config.json
+/// with its default.
 struct ModelConfig {
   int64_t vocab_size = 256;
   int64_t d_model = 128;
@@ -67,10 +56,7 @@ struct ModelConfig {
   int64_t d_key = 0;  // per head; 0 in memory before FinishConfig
   int64_t d_value = 0;  // per head; likewise
   int64_t d_ff = 0;     // likewise: 4 * d_model
-  AttentionKind attention = AttentionKind::kLinear;
-  FeatureMap feature_map = FeatureMap::kElu1;
-  Denominator denominator = Denominator::kExact;
-  double eps = 1e-6;  // used by "compat" only
+  AttentionKind attention{};  // the first mixer of the registry
   Positions positions = Positions::kLearned;
   PositionCombine position_combine = PositionCombine::kAdd;
   int64_t max_positions = 1024;  // rows of the learned table
@@ -81,7 +67,6 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   Activation activation = Activation::kGelu;
   double dropout = 0.0;            // training only
-  double attention_dropout = 0.0;  // training only, softmax kinds only
   bool tied_head = false;
   TokenizerKind tokenizer = TokenizerKind::kByte;
   // Format version 2 adds the rest.
@@ -89,23 +74,9 @@ struct ModelConfig {
   Task task = Task::kDerived;       // lm, classify (encoder), seq2seq
   int64_t n_classes = 0;            // classify, ctc: 2 or more; otherwise 0
   int64_t n_decoder_layers = 0;     // seq2seq, 0: n_layers; otherwise 0
-  CrossAttention cross_attention =  // attention, or full where it is neither
-      CrossAttention::kDerived;
-  int64_t local_context = 0;           // local: 1 or more
-  int64_t topk = 32;                   // exact-topk, improved-clustered
-  int64_t length_limit = 512;          // conditional-full
-  int64_t clusters = 16;               // the clustered kinds
-  int64_t iterations = 10;             // likewise
-  int64_t bits = 63;                   // likewise, and reformer
-  bool hash_bias = true;               // the clustered kinds
-  int64_t hash_chunk = 32;             // reformer
-  int64_t rounds = 4;                  // reformer
-  int64_t max_sequence_length = 1024;  // aft-full
-  int64_t aft_parameterization = 64;   // aft-full
-  int64_t n_dims = 0;          // random feature maps, 0: d_key; otherwise 0
-  bool stabilise = false;      // favor, favor-positive
-  int64_t redraw = 1;          // updates between draws of omega; 0: never
-  int64_t feature_seed = 0;    // of omega
+  // The layers' mixer where all have the same one and it reads a memory, else
+  // the registry's choice for that.
+  AttentionKind cross_attention = kDerivedMixer;
   bool bidirectional = false;  // lstm, classify or ctc
   int64_t kernel_size = 3;     // cnn
   // Format version 3 adds the rest.
@@ -117,30 +88,22 @@ struct ModelConfig {
   // Format version 4 adds the rest, and sections.
   NormKind norm_kind = NormKind::kLayer;
   FeedForwardKind feed_forward = FeedForwardKind::kMlp;
-  int64_t key_heads = 0;   // heads of keys that value heads share; 0: n_heads
-  int64_t conv_width = 4;  // tokens of a short convolution; 0: none
-  int64_t gate_rank = 0;   // of low-rank gates; 0: see the mixer's form
-  bool negative_eigenvalues = false;  // betas from 0 to 2, not to 1
-  int64_t rotary_width = 0;    // channels that turn in gated-full; 0: d_key
-  bool output_gate = true;     // of gated-full
-  bool query_key_norm = true;  // likewise
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
   std::vector<LayerConfig> layers;
-  /// Keys of registered mixers (MixerKey) that are not at their defaults.
-  std::map<std::string, double> own;
+  /// Keys that mixers registered (own_key.h) and that are not at their defaults:
+  /// read them by KeyOf, set them by SetKey.
+  std::map<std::string, OwnValue, std::less<>> own;
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
   /// positions are concatenated.
   int64_t EmbeddingWidth() const;
-  /// Channels of a query or key that rotary positions turn.
-  int64_t RotaryWidth() const { return rotary_width > 0 ? rotary_width : d_key; }
+  /// Channels of a query or key that rotary positions rotate, in all layers.
+  int64_t RotaryWidth() const;
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
-  /// Whether any of its attention layers maps queries and keys to features.
-  bool UsesFeatureMap() const;
   /// Whether the model reads frames of numbers (ctc) in place of tokens.
   bool ReadsFrames() const { return task == Task::kCtc; }
   /// Rows of the head: n_classes (classify, ctc), 3 * n_mixtures (image: the
@@ -157,9 +120,8 @@ struct ModelConfig {
   }
 };
 
-/// Fills derived sizes, task and cross attention, turns denominator `exact`
-/// into `signed` for the signed maps (rff, smoothed-rff), and checks every
-/// range and combination (rotary needs an even d_key, concat an even d_model
+/// Fills derived sizes, task, cross attention and what mixers derive, and checks
+/// every range and combination (rotary needs an even d_key, concat an even d_model
 /// and sinusoidal positions, a tied head needs EmbeddingWidth() == d_model,
 /// ...). Bounds the totals as well: 2^40 parameters, 2^30 values of recurrent
 /// state. Keys that no part of the model reads return to their defaults. Throws
@@ -175,6 +137,11 @@ ModelConfig LayerView(const ModelConfig& config, int64_t i);
 ModelConfig CrossView(const ModelConfig& config);
 /// The different mixers of a model's self attention, in order of appearance.
 std::vector<AttentionKind> MixersOf(const ModelConfig& config);
+/// Whether some part of a finished model reads the keys of a section.
+bool ReadsSection(const ModelConfig& finished, std::string_view section);
+/// Gives `to` the keys of `from` that act in training only: a run may change them
+/// on a model that is given.
+void CopyTrainingKeys(const ModelConfig& from, ModelConfig& to);
 /// The pattern as text, "linear,local:local_context=64,full", and back. Throws
 /// ArgumentError for an unknown mixer or key. Ranges are not checked.
 std::string LayersText(const ModelConfig& config);
@@ -217,8 +184,7 @@ std::vector<ConfigKey> ConfigKeys();
 
 const char* Name(Arch);
 const char* Name(Task);  // "derived" before FinishConfig
-const char* Name(CrossAttention);
-const char* Name(AttentionKind);
+const char* Name(AttentionKind);  // "derived" for kDerivedMixer
 const char* Name(Positions);
 const char* Name(PositionCombine);
 const char* Name(RotaryPlace);

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "config/test_util.h"
+#include "core/feature_map.h"
 #include "core/test_util.h"
 #include "core/text.h"
 
@@ -25,7 +26,7 @@ TEST(Config, FinishDerivesSizes) {
   given.d_value = 7;
   given.d_ff = 11;
   given.task = Task::kLm;
-  given.cross_attention = CrossAttention::kFull;
+  given.cross_attention = MixerKind("full");
   EXPECT_EQ(Finished(given), given);
 }
 
@@ -36,13 +37,13 @@ TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(Task::kImage), "image");
   EXPECT_STREQ(Name(Task::kCtc), "ctc");
   EXPECT_STREQ(Name(Task::kDerived), "derived");
-  EXPECT_STREQ(Name(CrossAttention::kFull), "full");
-  EXPECT_STREQ(Name(CrossAttention::kDerived), "derived");
-  EXPECT_STREQ(Name(AttentionKind::kFull), "full");
-  EXPECT_STREQ(Name(AttentionKind::kExactTopk), "exact-topk");
-  EXPECT_STREQ(Name(AttentionKind::kCausalImprovedClustered),
+  EXPECT_STREQ(Name(MixerKind("full")), "full");
+  EXPECT_STREQ(Name(kDerivedMixer), "derived");
+  EXPECT_STREQ(Name(MixerKind("full")), "full");
+  EXPECT_STREQ(Name(MixerKind("exact-topk")), "exact-topk");
+  EXPECT_STREQ(Name(MixerKind("causal-improved-clustered")),
                "causal-improved-clustered");
-  EXPECT_STREQ(Name(AttentionKind::kAftSimple), "aft-simple");
+  EXPECT_STREQ(Name(MixerKind("aft-simple")), "aft-simple");
   EXPECT_STREQ(Name(FeatureMap::kIdentity), "identity");
   EXPECT_STREQ(Name(FeatureMap::kRelu2), "relu2");
   EXPECT_STREQ(Name(FeatureMap::kFavorPositive), "favor-positive");
@@ -126,10 +127,10 @@ TEST(Config, FinishRefusesCombinations) {
          c.position_combine = PositionCombine::kConcat;
          c.tied_head = true;
        }},
-      {"attention_dropout", [](ModelConfig& c) { c.attention_dropout = 0.5; }},
+      {"attention_dropout", [](ModelConfig& c) { SetKey(c, "attention_dropout", 0.5); }},
       {"eps",
        [](ModelConfig& c) {
-         c.eps = std::numeric_limits<double>::quiet_NaN();
+         SetKey(c, "eps", std::numeric_limits<double>::quiet_NaN());
        }},
       {"d_ff", [](ModelConfig& c) { c.d_ff = -1; }},
       {"vocab_size", [](ModelConfig& c) { c.vocab_size = INT64_MAX; }},
@@ -143,23 +144,23 @@ TEST(Config, FinishRefusesCombinations) {
       {"key_heads",
        [](ModelConfig& c) {
          SetConfigField(c, "attention", "mamba2");
-         c.key_heads = 3;
+         SetKey(c, "key_heads", 3);
        }},
       {"rotary_width",
        [](ModelConfig& c) {
          c.layers = LayersFromText("gated-full,full");
          c.positions = Positions::kRotary;
-         c.rotary_width = 16;
+         SetKey(c, "rotary_width", 16);
        }},
       {"rotary_width",
        [](ModelConfig& c) {
          SetConfigField(c, "attention", "gated-full");
-         c.rotary_width = 3;
+         SetKey(c, "rotary_width", 3);
        }},
       {"conv_width",
        [](ModelConfig& c) {
          SetConfigField(c, "attention", "kda");
-         c.conv_width = 1;
+         SetKey(c, "conv_width", 1);
        }},
       {"task", [](ModelConfig& c) { c.task = static_cast<Task>(-2); }},
   };
@@ -312,12 +313,12 @@ TEST(Config, ImagesAndFrames) {
 TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
   ModelConfig config;
   config.arch = Arch::kSeq2seq;
-  config.attention = AttentionKind::kExactTopk;
+  config.attention = MixerKind("exact-topk");
   config = Finished(config);
   EXPECT_EQ(config.task, Task::kSeq2seq);
-  EXPECT_EQ(config.cross_attention, CrossAttention::kFull);
+  EXPECT_EQ(config.cross_attention, MixerKind("full"));
   EXPECT_EQ(config.n_decoder_layers, 4);
-  EXPECT_EQ(config.n_dims, 0);
+  EXPECT_EQ(KeyOf<int64_t>(config, "n_dims"), 0);
 
   ModelConfig lstm;
   lstm.arch = Arch::kLstm;
@@ -327,12 +328,12 @@ TEST(Config, FinishDerivesTaskCrossAttentionAndFeatures) {
   ModelConfig encoder;
   encoder.arch = Arch::kEncoder;
   encoder.n_classes = 3;
-  encoder.feature_map = FeatureMap::kRff;
+  SetKey(encoder, "feature_map", FeatureMap::kRff);
   encoder = Finished(encoder);
   EXPECT_EQ(encoder.task, Task::kClassify);
   EXPECT_EQ(encoder.Outputs(), 3);
-  EXPECT_EQ(encoder.n_dims, 32);
-  EXPECT_EQ(encoder.denominator, Denominator::kSigned);
+  EXPECT_EQ(KeyOf<int64_t>(encoder, "n_dims"), 32);
+  EXPECT_EQ(KeyOf<Denominator>(encoder, "denominator"), Denominator::kSigned);
   EXPECT_EQ(Finished(encoder), encoder);
 }
 
@@ -375,7 +376,7 @@ TEST(Config, TotalsAreBoundedWithoutOverflow) {
   wide.d_model = wide.n_heads = wide.n_layers = 1;
   wide.d_key = wide.d_value = 1 << 16;
   EXPECT_EQ(ErrorOf([&] { FinishConfig(wide); }).where(), "d_key");
-  wide.attention = AttentionKind::kFull;  // has no such state
+  wide.attention = MixerKind("full");  // has no such state
   FinishConfig(wide);
 }
 

@@ -20,6 +20,23 @@ bool IsRotary(const ModelConfig& c) {
   return c.positions == Positions::kRotary;
 }
 
+constexpr const char* kRotaryPlace = "rotary_place";
+
+bool Names(const std::vector<const char*>& keys, std::string_view name) {
+  return std::any_of(keys.begin(), keys.end(),
+                     [&](const char* key) { return name == key; });
+}
+
+// Whether a mixer of the model says that it reads the place of the rotation:
+// for the others it is before their products in any case.
+bool ReadsRotaryPlace(const ModelConfig& c) {
+  const std::vector<AttentionKind> kinds = AllMixersOf(c);
+  return std::any_of(kinds.begin(), kinds.end(), [&](AttentionKind kind) {
+    const MixerSpec& spec = Spec(kind);
+    return spec.reads != nullptr && Names(spec.reads(c), kRotaryPlace);
+  });
+}
+
 // Keys of common sections that not every model with the section reads.
 constexpr Condition kConditions[] = {
     {"vocab_size", ReadsTokens},
@@ -44,9 +61,8 @@ constexpr Condition kConditions[] = {
      [](const ModelConfig& c) { return c.positions == Positions::kSinusoidal; }},
     {"max_positions",
      [](const ModelConfig& c) { return c.positions == Positions::kLearned; }},
-    // The rotation is before softmax's products in any case.
-    {"rotary_place",
-     [](const ModelConfig& c) { return IsRotary(c) && c.UsesFeatureMap(); }},
+    {kRotaryPlace,
+     [](const ModelConfig& c) { return IsRotary(c) && ReadsRotaryPlace(c); }},
     {"rotary_base", IsRotary},
     {"activation",
      [](const ModelConfig& c) {
@@ -69,17 +85,11 @@ bool IsCommon(std::string_view section) {
 
 bool MixerReads(const MixerSpec& spec, const ModelConfig& layer,
                 const ConfigField& field) {
-  const std::string_view section = field.section;
-  if (field.own()) return section == spec.family;
-  if (std::none_of(spec.sections.begin(), spec.sections.end(),
-                   [&](const char* one) { return section == one; })) {
-    return false;
-  }
-  if (spec.reads == nullptr) return true;
-  const std::vector<const char*> keys = spec.reads(layer);
-  return std::any_of(keys.begin(), keys.end(), [&](const char* key) {
-    return std::string_view(field.name) == key;
-  });
+  const bool reads = Names(spec.sections, field.section) ||
+                     (Names(spec.optional_sections, field.section) &&
+                      GivesKeysOf(layer, field.section));
+  return reads &&
+         (spec.reads == nullptr || Names(spec.reads(layer), field.name));
 }
 
 // A layer that a pattern gives another value does not read the model's.

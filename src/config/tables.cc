@@ -4,7 +4,7 @@
 
 #include "config/feed_forward_form.h"
 #include "config/fields.h"
-#include "config/gated_form.h"
+#include "core/feature_map.h"
 #include "core/json.h"
 #include "core/overloaded.h"
 #include "core/text.h"
@@ -33,6 +33,27 @@ Json Number(float value) {
   return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
+void AddKind(const OwnKey& key, Json& row) {
+  std::visit(Overloaded{[&](const IntegerKey& k) {
+                          row["kind"] = "integer";
+                          row["min"] = k.min;
+                          row["max"] = k.max;
+                          row["derived"] = false;
+                        },
+                        [&](const RealKey& k) {
+                          row["kind"] = "real";
+                          row["min"] = k.min;
+                          row["max"] = k.max;
+                        },
+                        [&](const FlagKey&) { row["kind"] = "boolean"; },
+                        [&](const WordKey& k) {
+                          row["kind"] = "choice";
+                          row["words"] = k.words;
+                          row["derived"] = false;
+                        }},
+             key.type);
+}
+
 void AddKind(const ConfigField& field, Json& row) {
   std::visit(Overloaded{[&](const IntegerField& f) {
                           row["kind"] = "integer";
@@ -46,11 +67,7 @@ void AddKind(const ConfigField& field, Json& row) {
                           row["max"] = f.max;
                         },
                         [&](const BoolField&) { row["kind"] = "boolean"; },
-                        [&](const OwnField& f) {
-                          row["kind"] = f.key->integer ? "integer" : "real";
-                          row["min"] = f.key->min;
-                          row["max"] = f.key->max;
-                        },
+                        [&](const OwnField& f) { AddKind(*f.key, row); },
                         [&](const ChoiceField& f) {
                           row["kind"] = "choice";
                           row["words"] = Json::array();
@@ -60,56 +77,6 @@ void AddKind(const ConfigField& field, Json& row) {
                           row["derived"] = f.derived;
                         }},
              field.kind);
-}
-
-const char* Word(DecayGate gate) {
-  switch (gate) {
-    case DecayGate::kNone:
-      break;
-    case DecayGate::kConstant:
-      return "constant";
-    case DecayGate::kHead:
-      return "head";
-    case DecayGate::kChannel:
-      return "channel";
-    case DecayGate::kLogSigmoid:
-      return "log-sigmoid";
-    case DecayGate::kBounded:
-      return "bounded";
-  }
-  return "none";
-}
-
-const char* Word(OutputGate gate) {
-  if (gate == OutputGate::kNone) return "none";
-  return gate == OutputGate::kSilu ? "silu" : "sigmoid";
-}
-
-const char* Word(NormSpan span) {
-  if (span == NormSpan::kHead) return "head";
-  return span == NormSpan::kAll ? "all" : "group";
-}
-
-// The row of config/gated_form.h; null for other mixers.
-Json FormOf(const char* name) {
-  const GatedForm* form = FindGatedForm(name);
-  if (form == nullptr) return nullptr;
-  return {{"gate", Word(form->gate)},
-          {"delta", form->delta},
-          {"convolution", form->convolution},
-          {"silu_queries", form->silu_queries},
-          {"silu_keys_values", form->silu_keys_values},
-          {"unit", form->unit},
-          {"grouped", form->grouped},
-          {"scaled", form->scaled},
-          {"output_gate", Word(form->output_gate)},
-          {"low_rank_output_gate", form->low_rank_output_gate},
-          {"gate_first", form->gate_first},
-          {"span", Word(form->span)},
-          {"skip", form->skip},
-          {"rotary", form->rotary},
-          {"log_sigmoid_divisor", kLogSigmoidDivisor},
-          {"unit_eps", kUnitEps}};
 }
 
 }  // namespace
@@ -146,16 +113,20 @@ std::string MixerTable() {
   Json table = Json::array();
   for (const char* name : MixerNames()) {
     const MixerSpec& spec = Spec(static_cast<AttentionKind>(table.size()));
+    std::vector<const char*> sections = spec.sections;
+    sections.insert(sections.end(), spec.optional_sections.begin(),
+                    spec.optional_sections.end());
     table.push_back({{"name", name},
                      {"family", spec.family},
-                     {"sections", spec.sections},
+                     {"sections", sections},
                      {"causal", spec.can.causal},
                      {"bidirectional", spec.can.bidirectional},
                      {"cross", spec.can.cross},
                      {"recurrent", spec.can.recurrent},
                      {"dropout", spec.can.dropout},
                      {"rotary", spec.can.rotary},
-                     {"form", FormOf(name)}});
+                     {"form", spec.form.empty() ? Json(nullptr)
+                                                : Json::parse(spec.form)}});
   }
   return table.dump();
 }

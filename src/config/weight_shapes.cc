@@ -254,10 +254,6 @@ int64_t ModelConfig::EmbeddingWidth() const {
   return concat ? d_model / 2 : d_model;
 }
 
-bool ModelConfig::UsesFeatureMap() const {
-  return ReadsSection(*this, "linear");
-}
-
 void CheckTotals(const ModelConfig& config) {
   const int64_t parameters = CountParameters(config);
   if (parameters > kMaxParameters) {

@@ -7,6 +7,7 @@
 
 #include "config/model_config.h"
 #include "config/test_util.h"
+#include "core/feature_map.h"
 #include "core/test_util.h"
 
 namespace tarn {
@@ -91,8 +92,8 @@ TEST(WeightShapesTest, SequenceToSequence) {
   ModelConfig config;
   config.arch = Arch::kSeq2seq;
   config.n_layers = 1;
-  config.feature_map = FeatureMap::kFavor;
-  config.n_dims = 10;
+  SetKey(config, "feature_map", FeatureMap::kFavor);
+  SetKey(config, "n_dims", 10);
   const std::string omega = "inner_attention.feature_map.omega";
   EXPECT_EQ(
       NamesOf(WeightShapes(config)),
@@ -184,16 +185,16 @@ TEST(WeightShapesTest, ImagesHaveAHeadOfMixtures) {
 TEST(WeightShapesTest, KindsWithTensorsOfTheirOwn) {
   ModelConfig config;
   config.n_layers = 1;
-  config.attention = AttentionKind::kAftFull;
-  config.max_sequence_length = 9;
-  config.aft_parameterization = 4;
+  config.attention = MixerKind("aft-full");
+  SetKey(config, "max_sequence_length", 9);
+  SetKey(config, "aft_parameterization", 4);
   Shapes shapes = WeightShapes(config);
   const std::string inner = "layers.0.attention.inner_attention.";
   const std::vector<int64_t> table = {9, 4};
   EXPECT_EQ(shapes[10], (Shapes::value_type{inner + "u", table}));
   EXPECT_EQ(shapes[11], (Shapes::value_type{inner + "v", table}));
-  config.attention = AttentionKind::kConditionalFull;
-  config.feature_map = FeatureMap::kGrf;
+  config.attention = MixerKind("conditional-full");
+  SetKey(config, "feature_map", FeatureMap::kGrf);
   shapes = WeightShapes(config);
   EXPECT_EQ(shapes[10].first, inner + "other_attention.feature_map.omega");
 }

@@ -7,6 +7,7 @@
 #include "config/accounting.h"
 #include "config/model_config.h"
 #include "core/error.h"
+#include "mixers/linear/form_costs.h"
 #include "python/binding/function.h"
 
 namespace tarn::python {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "allocation_count.h"
+#include "core/feature_map.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
 #include "runtime/session/sampler.h"
@@ -19,7 +20,7 @@ constexpr int kSequences = 3;
 constexpr int64_t kPrompt = 40;
 
 struct Case {
-  AttentionKind attention = AttentionKind::kLinear;
+  AttentionKind attention = MixerKind("linear");
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
   Arch arch = Arch::kDecoder;
@@ -27,11 +28,11 @@ struct Case {
 
 const Case kCases[] = {
     {},
-    {AttentionKind::kFull},
+    {MixerKind("full")},
     {.map = FeatureMap::kRelu2},
     {.map = FeatureMap::kPoly2, .denominator = Denominator::kSigned},
     {.arch = Arch::kSeq2seq},
-    {.attention = AttentionKind::kFull, .arch = Arch::kSeq2seq},
+    {.attention = MixerKind("full"), .arch = Arch::kSeq2seq},
     {.map = FeatureMap::kPoly2, .arch = Arch::kSeq2seq},
 };
 
@@ -79,11 +80,11 @@ class Decoding {
   static ModelConfig Config(const Case& c) {
     ModelConfig config = WideConfig();
     config.attention = c.attention;
-    config.feature_map = c.map;
-    config.denominator = c.denominator;
+    SetKey(config, "feature_map", c.map);
+    SetKey(config, "denominator", c.denominator);
     config.arch = c.arch;
     config.task = Task::kDerived;
-    config.cross_attention = CrossAttention::kDerived;
+    config.cross_attention = kDerivedMixer;
     config.max_positions = 2048;  // room for a prompt and a thousand tokens
     FinishConfig(config);
     return config;

@@ -11,7 +11,8 @@
 #include <iostream>
 
 #include "config/model_config.h"
-#include "config/rwkv_form.h"
+#include "mixers/linear/form.h"
+#include "mixers/rwkv/form.h"
 #include "core/test_util.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/torch.h"
@@ -45,9 +46,9 @@ std::vector<ModelConfig> AttentionConfigs() {
     config.positions = place.positions;
     config.position_combine = place.combine;
     config.rotary_place = place.rotary;
-    config.attention = AttentionKind::kFull;
+    config.attention = MixerKind("full");
     configs.push_back(config);
-    config.attention = AttentionKind::kLinear;
+    config.attention = MixerKind("linear");
     for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kIdentity}) {
       for (const Denominator denominator :
            {Denominator::kExact, Denominator::kCompat, Denominator::kNone}) {
@@ -59,8 +60,8 @@ std::vector<ModelConfig> AttentionConfigs() {
             denominator != Denominator::kNone) {
           continue;
         }
-        config.feature_map = map;
-        config.denominator = denominator;
+        SetKey(config, "feature_map", map);
+        SetKey(config, "denominator", denominator);
         configs.push_back(config);
       }
     }
@@ -74,16 +75,16 @@ std::vector<ModelConfig> AttentionConfigs() {
         if (place.rotary == kAfter && denominator == Denominator::kExact) {
           continue;
         }
-        config.feature_map = map;
-        config.denominator = denominator;
+        SetKey(config, "feature_map", map);
+        SetKey(config, "denominator", denominator);
         configs.push_back(config);
       }
     }
     if (place.rotary == kAfter) continue;  // for maps of single entries only
     for (const Denominator denominator :
          {Denominator::kExact, Denominator::kSigned}) {
-      config.feature_map = FeatureMap::kPoly2;
-      config.denominator = denominator;
+      SetKey(config, "feature_map", FeatureMap::kPoly2);
+      SetKey(config, "denominator", denominator);
       configs.push_back(config);
     }
   }
@@ -112,7 +113,7 @@ std::vector<ModelConfig> AllConfigs() {
       config.d_key = 8;
       config.d_value = 6;  // unlike d_key and d_model / n_heads
       config.d_ff = 72;
-      config.eps = 0.01;           // large enough to be seen in compat
+      SetKey(config, "eps", 0.01);           // large enough to be seen in compat
       config.max_positions = 256;
       FinishConfig(config);
       configs.push_back(config);
@@ -151,7 +152,7 @@ std::vector<ModelConfig> ImageConfigs() {
     config.positions = concat ? Positions::kSinusoidal : Positions::kLearned;
     if (concat) config.position_combine = PositionCombine::kConcat;
     config.norm = row & 4 ? Norm::kPost : Norm::kPre;
-    if (row & 8) config.attention = AttentionKind::kFull;
+    if (row & 8) config.attention = MixerKind("full");
     configs.push_back(config);
     FinishConfig(configs.back());
   }
@@ -176,22 +177,22 @@ std::vector<ModelConfig> EncoderConfigs(Arch arch) {
     }
   };
   for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
-    for (const CrossAttention cross :
-         {CrossAttention::kLinear, CrossAttention::kFull}) {
+       {MixerKind("linear"), MixerKind("full")}) {
+    for (const AttentionKind cross :
+         {MixerKind("linear"), MixerKind("full")}) {
       ModelConfig config = SmallConfig(arch);
       config.attention = kind;
       if (arch == Arch::kSeq2seq) config.cross_attention = cross;
-      if (arch == Arch::kEncoder && cross == CrossAttention::kFull) continue;
-      if (!config.UsesFeatureMap()) {
+      if (arch == Arch::kEncoder && cross == MixerKind("full")) continue;
+      if (!UsesFeatureMap(config)) {
         add(config);
         continue;
       }
       for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kRelu,
                                    FeatureMap::kRelu2, FeatureMap::kPoly2}) {
-        config.feature_map = map;
-        config.denominator = map == FeatureMap::kPoly2 ? Denominator::kSigned
-                                                       : Denominator::kExact;
+        SetKey(config, "feature_map", map);
+        SetKey(config, "denominator", map == FeatureMap::kPoly2 ? Denominator::kSigned
+                                                       : Denominator::kExact);
         add(config);
       }
     }
@@ -299,8 +300,8 @@ std::vector<ModelConfig> GatedConfigs() {
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
                 LayersText(c), " ", Name(c.norm_kind), " ",
-                Name(c.feed_forward), " ", Name(c.feature_map), " ",
-                Name(c.denominator), " ", Name(c.positions), " ",
+                Name(c.feed_forward), " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
+                Name(KeyOf<Denominator>(c, "denominator")), " ", Name(c.positions), " ",
                 Name(c.position_combine), " ", Name(c.rotary_place), " ",
                 Name(c.norm), " ", Name(c.activation),
                 c.tied_head ? " tied" : "", c.final_norm ? " final_norm" : "");
@@ -327,15 +328,15 @@ std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
     weight.add_(torch::randn_like(weight), 0.1);
     const bool query_or_key = Contains(name, "query") || Contains(name, "key");
     const ModelConfig view = ViewOf(config, name);
-    if (!view.UsesFeatureMap()) continue;
+    if (!UsesFeatureMap(view)) continue;
     // (1 + q.k)^2 must stay away from 0, and with it the first denominators.
-    if (view.feature_map == FeatureMap::kPoly2 && Contains(name, "query")) {
+    if (KeyOf<FeatureMap>(view, "feature_map") == FeatureMap::kPoly2 && Contains(name, "query")) {
       weight.mul_(0.25);
     }
-    if (view.denominator == Denominator::kNone) {
+    if (KeyOf<Denominator>(view, "denominator") == Denominator::kNone) {
       // Sums over up to 256 tokens; values this small keep logits near 1.
       if (Contains(name, "value_projection")) weight.mul_(1e-3);
-    } else if (view.feature_map == FeatureMap::kIdentity && query_or_key) {
+    } else if (KeyOf<FeatureMap>(view, "feature_map") == FeatureMap::kIdentity && query_or_key) {
       // Positive queries and keys, as the map's use with a denominator asks:
       // a bias of 8 over a spread below 2.
       weight.mul_(Contains(name, "weight") ? 0.25 : 0.0);
@@ -486,7 +487,7 @@ TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 TEST(ThreeWay, DefaultSizes) {
   TemporaryFolder folder;
   for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
+       {MixerKind("linear"), MixerKind("full")}) {
     ModelConfig config;
     config.attention = kind;
     FinishConfig(config);

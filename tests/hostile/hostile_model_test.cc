@@ -280,14 +280,14 @@ class HostileModel : public ::testing::Test {
 };
 
 TEST_F(HostileModel, TwoThousandMutations) {
-  ModelConfig chars = TinyConfig(AttentionKind::kFull);
+  ModelConfig chars = TinyConfig(MixerKind("full"));
   chars.vocab_size = 5;
   chars.tokenizer = TokenizerKind::kChar;
-  ModelConfig ids = TinyConfig(AttentionKind::kLinear);
+  ModelConfig ids = TinyConfig(MixerKind("linear"));
   ids.vocab_size = 7;
   ids.tokenizer = TokenizerKind::kIds;
   const std::vector<Files> originals{
-      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte()),
+      WriteAndRead(TinyConfig(MixerKind("linear")), Tokenizer::Byte()),
       WriteAndRead(chars, Tokenizer::Char({10, 32, 'a', 'b', 0x1F600})),
       WriteAndRead(TinyConfig(Arch::kSeq2seq), Tokenizer::Byte()),
       WriteAndRead(TinyConfig(Arch::kEncoder), Tokenizer::Byte()),
@@ -318,10 +318,10 @@ TEST_F(HostileModel, TwoThousandMutations) {
 TEST_F(HostileModel, ThousandStateFiles) {
   const std::string path = root_ / "mutant.state";
   ModelConfig full = TinyConfig(Arch::kSeq2seq);
-  full.attention = AttentionKind::kFull;
-  full.cross_attention = CrossAttention::kFull;
+  full.attention = MixerKind("full");
+  full.cross_attention = MixerKind("full");
   int refused = 0;
-  for (const ModelConfig& config : {TinyConfig(AttentionKind::kLinear), full}) {
+  for (const ModelConfig& config : {TinyConfig(MixerKind("linear")), full}) {
     WriteRandomModel(root_ / "good", config, Tokenizer::Byte(), 1);
     const Model model = Model::Open(root_ / "good", {.threads = 1}).Take();
     const std::vector<int32_t> tokens{1, 2, 3};
@@ -354,7 +354,7 @@ TEST_F(HostileModel, ThousandStateFiles) {
 
 TEST_F(HostileModel, TruncationAtEveryByteOfTheHeader) {
   const Files files =
-      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+      WriteAndRead(TinyConfig(MixerKind("linear")), Tokenizer::Byte());
   uint64_t header = 0;
   std::memcpy(&header, files.weights.data(), sizeof(header));
   Outcome outcome;
@@ -377,7 +377,7 @@ TEST_F(HostileModel, TruncationAtEveryByteOfTheHeader) {
 
 TEST_F(HostileModel, GiantCountsAreRefusedWithoutTheMemory) {
   const Files good =
-      WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+      WriteAndRead(TinyConfig(MixerKind("linear")), Tokenizer::Byte());
   Outcome outcome;
   for (const char* key : {"vocab_size", "d_model", "n_layers", "n_heads",
                           "d_key", "d_value", "d_ff", "max_positions"}) {
@@ -397,7 +397,7 @@ TEST_F(HostileModel, GiantCountsAreRefusedWithoutTheMemory) {
 }
 
 TEST_F(HostileModel, FilesThatAreNoFiles) {
-  WriteAndRead(TinyConfig(AttentionKind::kLinear), Tokenizer::Byte());
+  WriteAndRead(TinyConfig(MixerKind("linear")), Tokenizer::Byte());
   Outcome outcome;
   for (const char* name : kNames) {
     const std::filesystem::path dir = root_ / "odd";

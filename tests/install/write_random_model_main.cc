@@ -9,11 +9,11 @@
 int main(int argc, char** argv) {
   using tarn::TinyConfig;
   const std::map<std::string, tarn::ModelConfig> kinds = {
-      {"linear", TinyConfig(tarn::AttentionKind::kLinear)},
-      {"full", TinyConfig(tarn::AttentionKind::kFull)},
+      {"linear", TinyConfig(tarn::MixerKind("linear"))},
+      {"full", TinyConfig(tarn::MixerKind("full"))},
       {"seq2seq", TinyConfig(tarn::Arch::kSeq2seq)},
       {"encoder", TinyConfig(tarn::Arch::kEncoder)},
-      {"image", tarn::TinyImageConfig(tarn::AttentionKind::kLinear)}};
+      {"image", tarn::TinyImageConfig(tarn::MixerKind("linear"))}};
   const auto kind = kinds.find(argc == 3 ? argv[2] : "linear");
   if (argc < 2 || argc > 3 || kind == kinds.end()) {
     std::fputs(

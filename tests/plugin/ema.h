@@ -11,7 +11,7 @@ namespace tarn::plugin {
 
 /// The family's own key: `least` in the section "ema" of config.json.
 inline double Least(const ModelConfig& layer) {
-  return OwnKey(layer, "ema_least");
+  return KeyOf<double>(layer, "ema_least");
 }
 
 /// Makes "ema" known to configurations and to the runtime. Safe to repeat.

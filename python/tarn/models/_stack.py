@@ -16,8 +16,7 @@ from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import by_name
 from tarn.models._rotary import make_attention_layer
 from tarn.nn._attention import attention_type
-from tarn.nn._mixer import Mixer
-from tarn.nn._modules import is_mixer, make_mixer
+from tarn.nn._mixer import Mixer, is_mixer, make_mixer
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,

@@ -18,8 +18,7 @@ from tarn.attention._projections import SteppedProjections
 from tarn.attention_registry import AttentionRegistry
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.masking import FullMask, TriangularCausalMask
-from tarn.nn._mixer import Mixer
-from tarn.nn._modules import is_mixer, make_mixer
+from tarn.nn._mixer import Mixer, is_mixer, make_mixer
 from tarn.ops import _checks as checks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState

@@ -1,5 +1,5 @@
 """Mixers with a decaying state, from the table that the C++ side builds its own from
-(config/gated_form.h): RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet
+(mixers/gated/form.h): RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet
 and KDA differ in which parts they have, not in how a part works."""
 
 from __future__ import annotations
@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
 from tarn.nn._gated_parts import kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
-from tarn.nn._mixer import Tensors
+from tarn.nn._mixer import Tensors, register_mixer
 
 _MOST_MAPS = 4  # of tarn.ops.layer_heads
 
@@ -222,3 +223,8 @@ class GatedMixer(GatedWeights):
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)
+
+
+for _name, _row in tables.mixers().items():
+    if _row["family"] == "gated":
+        register_mixer(_name, GatedMixer, by_layer=True)

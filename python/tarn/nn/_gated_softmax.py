@@ -1,6 +1,6 @@
 """Softmax attention as today's hybrids have it between recurrent layers: fewer heads of
 keys than of queries, norms of queries and keys, rotary positions on the first channels and
-an output gate. config/gated_softmax_form.h on the C++ side has the equations."""
+an output gate. mixers/softmax/form.h on the C++ side has the equations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn.attention._steps.cached import cache_masks
 from tarn.nn._gated_parts import kept_rows, split, want_read
-from tarn.nn._mixer import Mixer, Tensors, View
+from tarn.nn._mixer import Mixer, Tensors, View, register_mixer
 from tarn.recurrent._inputs import append_rows
 
 _KIND = "gated-full"
@@ -136,3 +136,6 @@ class GatedSoftmaxMixer(Mixer):
 def gated_softmax(kind: str) -> bool:
     """Whether a kind is this mixer."""
     return kind == _KIND
+
+
+register_mixer(_KIND, GatedSoftmaxMixer)

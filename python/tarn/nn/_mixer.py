@@ -162,13 +162,14 @@ class Mixer(torch.nn.Module):
         }
 
 
-_MODULES: dict[str, Callable[[View], Mixer]] = {}
+_MODULES: dict[str, Callable[[View, int], Mixer]] = {}
 
 
 def register_mixer(
     name: str,
-    module: Callable[[View], Mixer],
+    module: Callable[..., Mixer],
     *,
+    by_layer: bool = False,
     weights: Mapping[str, Sequence[Size]] | None = None,
     state: Sequence[Mapping[str, Any]] | None = None,
     keys: Sequence[Mapping[str, Any]] = (),
@@ -180,14 +181,17 @@ def register_mixer(
     Args:
         name: its name in config.json.
         module: makes the Mixer of a layer from its view.
+        by_layer: whether it takes the number of the layer as a second argument.
         weights: name -> sizes of the parameters, in the order of the weight file;
             a size is a number or keys such as "d_model" or "n_heads*d_key". None:
             the row exists already, registered by a library that is loaded.
         state: tensors of a sequence, {"name", "shape", "initial": 0, "grows":
             False} each; None: no recurrent form.
-        keys: numbers of its own, {"name", "help", "min", "max", "default", "key",
-            "integer": False} each: members of the section of config.json that is
-            named after the family, by `key` there and by `name` elsewhere.
+        keys: keys of its own, members of the section of config.json that is named
+            after the family, by `key` there and by `name` elsewhere:
+            {"name", "help", "min", "max", "default", "key", "integer": False} for a
+            number, a default of True or False for a flag, "words" and a default
+            among them for a choice.
         family: name of the family; None: name.
 
     Raises ValueError for a name, also of a key, that is taken, and for invalid sizes.
@@ -207,14 +211,16 @@ def register_mixer(
         }
         torch.ops.tarn.register_mixer(json.dumps(row))
         tables.config_fields.cache_clear()
-    _MODULES[name] = module
+    _MODULES[name] = module if by_layer else lambda view, _: module(view)
 
 
-def registered(kind: str) -> bool:
-    """Whether a kind is one of `register_mixer`."""
+def is_mixer(kind: str) -> bool:
+    """Whether a kind has a module of `register_mixer`, as the built-in ones have that are
+    whole mixers rather than inner attentions of the builders."""
     return kind in _MODULES
 
 
-def make_registered(view: View) -> Mixer:
-    """The mixer of a layer's view."""
-    return _MODULES[view["attention"]](view)
+def make_mixer(view: View, layer: int = 0) -> Mixer:
+    """The mixer of a layer's view. layer: its number in the model, from which first values
+    follow where the papers say so."""
+    return _MODULES[view["attention"]](view, layer)

@@ -1,6 +1,6 @@
 """RWKV-6 (Peng et al. 2024, arXiv 2404.05892) and RWKV-7 (Peng et al. 2025, arXiv
 2503.14456): projections of a row mixed with the one before it, around one recurrence.
-config/rwkv_form.h on the C++ side has the equations."""
+mixers/rwkv/form.h on the C++ side has the equations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn._token_shift import last_row
 from tarn.nn._gated_parts import kept_rows, split, want_read, wide
-from tarn.nn._mixer import Mixer, Tensors, View
+from tarn.nn._mixer import Mixer, Tensors, View, register_mixer
 
 _LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
 _UNIT_EPS = 1e-6  # under the root of a key's length
@@ -213,3 +213,7 @@ class RwkvMixer(Mixer):
             normed.flatten(2), queries, keys, self.bonus, values, factors
         )
         return rows.to(out.dtype)
+
+
+for _name in ("rwkv6", "rwkv7"):
+    register_mixer(_name, RwkvMixer, by_layer=True)

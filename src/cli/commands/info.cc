@@ -9,6 +9,8 @@
 #include "cli/commands/training_facts.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
+#include "mixers/linear/form_costs.h"
+#include "mixers/linear/form_costs.h"
 #include "runtime/model/files.h"
 #include "runtime/model/labels.h"
 #include "runtime/model/supported.h"

@@ -50,7 +50,7 @@ TEST(ModelFacts, LinearCostIsConstantSoftmaxCostGrows) {
   const int64_t used = CountParameters(config).Total() - (80 + 48) - 80;
   EXPECT_EQ(CostOfToken(config, 4, 0, 0).flop,
             2 * used + 2 * 2 * (4 * 16 + 12));
-  config.attention = AttentionKind::kFull;
+  config.attention = MixerKind("full");
   EXPECT_EQ(
       CostOfToken(config, 4, 0, 101).flop - CostOfToken(config, 4, 0, 100).flop,
       2 * 2 * 2 * (4 + 4));

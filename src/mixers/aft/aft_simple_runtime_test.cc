@@ -24,7 +24,7 @@ ModelConfig Config() {
   config.n_layers = 2;
   config.n_heads = kHeads;
   config.d_key = config.d_value = kWidth;
-  config.attention = AttentionKind::kAftSimple;
+  config.attention = MixerKind("aft-simple");
   FinishConfig(config);
   return config;
 }

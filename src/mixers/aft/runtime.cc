@@ -107,7 +107,7 @@ std::unique_ptr<RuntimeMixer> MakeSimple(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> AftRuntimeMixers() {
+std::vector<RuntimeMixerRow> aft::RuntimeMixers() {
   return {{"aft-simple", nullptr, MakeSimple}};
 }
 

@@ -7,6 +7,8 @@
 
 namespace tarn::mixers {
 
-std::vector<RuntimeMixerRow> AftRuntimeMixers();
+namespace aft {
+std::vector<RuntimeMixerRow> RuntimeMixers();
+}
 
 }  // namespace tarn::mixers

@@ -3,12 +3,27 @@
 #include <limits>
 #include <string>
 
+#include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "mixers/common/projections.h"
+#include "mixers/common/spec_projections.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::aft {
 namespace {
+
+constexpr const char* kRows = "max_sequence_length";
+
+std::vector<OwnKey> Keys() {
+  std::vector<OwnKey> keys = {
+      {.name = kRows,
+       .help = "rows of the position tables of 'aft-full'",
+       .type = IntegerKey{1, kMaxPositions, 1024}},
+      {.name = "aft_parameterization",
+       .help = "columns of the position tables of 'aft-full'",
+       .type = IntegerKey{1, kMaxWidth, 64}}};
+  for (OwnKey& key : keys) key.after = "cross_attention";
+  return keys;
+}
 
 // Keys weigh values channel by channel, so both have one width.
 void Check(const ModelConfig& layer) {
@@ -23,7 +38,8 @@ std::vector<NamedShape> FullWeights(const ModelConfig& layer) {
   std::vector<NamedShape> shapes = ProjectionShapes(layer);
   for (const char* table : {"u", "v"}) {
     shapes.push_back({StrCat("inner_attention.", table),
-                      {layer.max_sequence_length, layer.aft_parameterization}});
+                      {KeyOf<int64_t>(layer, kRows),
+                       KeyOf<int64_t>(layer, "aft_parameterization")}});
   }
   return shapes;
 }
@@ -40,18 +56,21 @@ StateSpec SimpleState(const ModelConfig& layer) {
 
 }  // namespace
 
-std::vector<MixerSpec> AftMixers() {
+std::vector<MixerSpec> Mixers() {
   const MixerSpec full = {.name = "aft-full",
                           .family = "aft",
                           .sections = {"aft"},
-                          .can = {.recurrent = true, .rotary = false,
-                                  .position_table = true},
+                          .can = {.recurrent = true, .rotary = false},
                           .check = Check,
                           .weights = FullWeights,
-                          .state = KeyValueCacheState};
+                          .state = KeyValueCacheState,
+                          .keys = Keys(),
+                          .positions_key = kRows,
+                          .place = 3};
   MixerSpec simple = full;
   simple.name = "aft-simple";
-  simple.can.position_table = false;
+  simple.keys = {};
+  simple.positions_key = nullptr;
   simple.weights = ProjectionShapes;
   simple.state = SimpleState;
   simple.reads = [](const ModelConfig&) {
@@ -60,4 +79,4 @@ std::vector<MixerSpec> AftMixers() {
   return {full, simple};
 }
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::aft

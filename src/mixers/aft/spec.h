@@ -6,9 +6,9 @@
 
 #include "config/model_config.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::aft {
 
 /// aft-full, aft-simple.
-std::vector<MixerSpec> AftMixers();
+std::vector<MixerSpec> Mixers();
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::aft

@@ -1,4 +1,4 @@
-// The runtime half of the mixers of config/gated_form.h.
+// The runtime half of the mixers of mixers/gated/form.h.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,8 @@
 
 namespace tarn::mixers {
 
-std::vector<RuntimeMixerRow> GatedRuntimeMixers();
+namespace gated {
+std::vector<RuntimeMixerRow> RuntimeMixers();
+}
 
 }  // namespace tarn::mixers

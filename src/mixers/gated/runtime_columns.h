@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/gated_form.h"
+#include "mixers/gated/form.h"
 
 namespace tarn::mixers {
 

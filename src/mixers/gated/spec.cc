@@ -1,11 +1,17 @@
 #include "mixers/gated/spec.h"
 
-#include "config/gated_form.h"
+#include <algorithm>
+#include <string_view>
+
+#include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/gated/form.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::gated {
 namespace {
+
+constexpr int64_t kMaxShortWidth = 8;
 
 std::vector<NamedShape> Weights(const GatedForm& form,
                                 const ModelConfig& layer) {
@@ -64,16 +70,39 @@ MixerCost Cost(const GatedForm& form, const ModelConfig& layer, int64_t n) {
 
 void Check(const GatedForm& form, const ModelConfig& layer) {
   const std::string named = StrCat(" for attention '", form.name, "'");
-  if (form.grouped && layer.key_heads > 0 &&
-      layer.n_heads % layer.key_heads != 0) {
+  const int64_t key_heads = KeyOf<int64_t>(layer, "key_heads");
+  if (form.grouped && key_heads > 0 && layer.n_heads % key_heads != 0) {
     throw ArgumentError(
         "key_heads",
         StrCat("0 or a divisor of n_heads = ", layer.n_heads, named),
-        StrCat(layer.key_heads));
+        StrCat(key_heads));
   }
-  if (form.convolution && layer.conv_width == 1) {
+  if (form.convolution && KeyOf<int64_t>(layer, "conv_width") == 1) {
     throw ArgumentError("conv_width", "0, or from 2 to 8" + named, "1");
   }
+}
+
+// Keys that rows of this family share, each in a section that mixers of other
+// families read as well.
+std::vector<OwnKey> SharedKeys() {
+  return {{.name = "key_heads",
+           .help = "heads of keys, shared by value heads; 0: n_heads",
+           .type = IntegerKey{0, kMaxHeads, 0},
+           .section = "grouping"},
+          {.name = "conv_width",
+           .help = "tokens that a short convolution sees; 0: none",
+           .type = IntegerKey{0, kMaxShortWidth, 4},
+           .key = "width",
+           .section = "short_convolution"},
+          {.name = "gate_rank",
+           .help = "rank of low-rank gates; 0: see docs/attention.md",
+           .type = IntegerKey{0, kMaxWidth, 0},
+           .key = "rank",
+           .section = "gates"},
+          {.name = "negative_eigenvalues",
+           .help = "the delta rule writes with betas up to 2 instead of 1",
+           .type = FlagKey{},
+           .section = "delta"}};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -96,15 +125,19 @@ MixerSpec Row(const GatedForm& form) {
   row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
     return Cost(form, layer, n);
   };
+  row.form = FormText(form);
+  row.place = 4;
   return row;
 }
 
 }  // namespace
 
-std::vector<MixerSpec> GatedMixers() {
+std::vector<MixerSpec> Mixers() {
   std::vector<MixerSpec> rows;
   for (const GatedForm& form : GatedForms()) rows.push_back(Row(form));
+  // The keys come with the first row.
+  rows.front().keys = SharedKeys();
   return rows;
 }
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::gated

@@ -1,12 +1,12 @@
-// The mixers of config/gated_form.h, of both the decay and the delta rule.
+// The mixers of mixers/gated/form.h, of both the decay and the delta rule.
 #pragma once
 
 #include <vector>
 
 #include "config/mixer_spec.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::gated {
 
-std::vector<MixerSpec> GatedMixers();
+std::vector<MixerSpec> Mixers();
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::gated

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/feature_map.h"
 #include "core/rng.h"
 
 namespace tarn::mixers {
@@ -14,9 +15,9 @@ namespace {
 
 LinearForm FormOf(Denominator denominator) {
   ModelConfig config;
-  config.feature_map = FeatureMap::kIdentity;
-  config.denominator = denominator;
-  config.eps = 0.5;
+  SetKey(config, "feature_map", FeatureMap::kIdentity);
+  SetKey(config, "denominator", denominator);
+  SetKey(config, "eps", 0.5);
   FinishConfig(config);
   return LinearForm(config);
 }

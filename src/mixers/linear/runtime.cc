@@ -6,6 +6,7 @@
 #include "kernels/activation/activation.h"
 #include "kernels/linear_attention/linear_attention.h"
 #include "mixers/common/runtime_attention.h"
+#include "mixers/linear/form.h"
 #include "mixers/linear/runtime_form.h"
 #include "mixers/linear/runtime_memory.h"
 #include "runtime/state/float_runs.h"
@@ -32,7 +33,7 @@ class Linear final : public RuntimeAttention {
       : RuntimeAttention(layer, tensors),
         form_(layer),
         plain_(form_.Plain()),
-        exact_(layer.denominator == Denominator::kExact),
+        exact_(LinearKeys(layer).denominator == Denominator::kExact),
         turned_(rotary_ && layer.rotary_place == RotaryPlace::kAfter),
         s_floats_(PaddedFloats(form_.d_feature() * d_value_)),
         sums_floats_(s_floats_ + PaddedFloats(form_.d_feature())) {
@@ -273,7 +274,7 @@ class Linear final : public RuntimeAttention {
 bool Runs(const FeatureMapTraits& map) { return map.elementwise || map.pairs; }
 
 std::optional<Error> Check(const ModelConfig& layer) {
-  const FeatureMapTraits& map = Traits(layer.feature_map);
+  const FeatureMapTraits& map = Traits(LinearKeys(layer).feature_map);
   if (Runs(map)) return std::nullopt;
   std::string names;
   for (const FeatureMapTraits& row : kFeatureMaps) {
@@ -290,7 +291,7 @@ std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> LinearRuntimeMixers() {
+std::vector<RuntimeMixerRow> linear::RuntimeMixers() {
   return {{"linear", Check, Make, MakeLinearCross}};
 }
 

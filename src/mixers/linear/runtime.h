@@ -8,7 +8,9 @@
 
 namespace tarn::mixers {
 
-std::vector<RuntimeMixerRow> LinearRuntimeMixers();
+namespace linear {
+std::vector<RuntimeMixerRow> RuntimeMixers();
+}
 /// Its sums over a source, which a decoder reads (runtime_cross.cc).
 std::unique_ptr<RuntimeCross> MakeLinearCross(const ModelConfig& layer);
 

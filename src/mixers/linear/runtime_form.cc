@@ -5,18 +5,19 @@
 
 #include "kernels/activation/activation.h"
 #include "kernels/poly2/poly2.h"
+#include "mixers/linear/form.h"
 
 namespace tarn::mixers {
 
 LinearForm::LinearForm(const ModelConfig& config)
     : d_key_(config.d_key),
-      d_feature_(FeatureWidth(config.feature_map, config.d_key, config.n_dims)),
-      outside_(!IsElementwise(config.feature_map) ||
-               config.denominator == Denominator::kSigned),
-      norm_sums_(config.denominator == Denominator::kSigned) {
-  options_.feature_map = config.feature_map;
-  options_.denominator = config.denominator;
-  options_.eps = static_cast<float>(config.eps);
+      d_feature_(LinearKeys(config).Width(config.d_key)) {
+  const LinearKeys keys(config);
+  norm_sums_ = keys.denominator == Denominator::kSigned;
+  outside_ = !IsElementwise(keys.feature_map) || norm_sums_;
+  options_.feature_map = keys.feature_map;
+  options_.denominator = keys.denominator;
+  options_.eps = static_cast<float>(keys.eps);
   plain_.feature_map = FeatureMap::kIdentity;
   plain_.denominator = Denominator::kNone;
 }

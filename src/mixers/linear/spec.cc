@@ -1,14 +1,55 @@
 #include "mixers/linear/spec.h"
 
+#include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "mixers/common/projections.h"
+#include "mixers/common/spec_projections.h"
+#include "mixers/linear/form.h"
 
 namespace tarn::mixers {
 namespace {
 
 int64_t Width(const ModelConfig& layer) {
-  return FeatureWidth(layer.feature_map, layer.d_key, layer.n_dims);
+  return LinearKeys(layer).Width(layer.d_key);
+}
+
+std::vector<OwnKey> Keys() {
+  WordKey maps;
+  for (const FeatureMapTraits& map : kFeatureMaps) maps.words.push_back(map.name);
+  maps.value = static_cast<int64_t>(FeatureMap::kElu1);
+  WordKey denominators;
+  for (const Denominator one : {Denominator::kExact, Denominator::kCompat,
+                                Denominator::kNone, Denominator::kSigned}) {
+    denominators.words.push_back(Name(one));
+  }
+  return {{.name = "feature_map",
+           .help = "map of queries and keys in linear attention",
+           .type = maps,
+           .after = "attention"},
+          {.name = "denominator",
+           .help = "how linear attention normalises its sums",
+           .type = denominators,
+           .after = "attention"},
+          {.name = "eps",
+           .help = "added to the denominator by 'compat'",
+           .type = RealKey{kMinEps, 1.0, 1e-6},
+           .after = "attention"},
+          {.name = "n_dims",
+           .help = "requested width of a random feature map; 0: d_key",
+           .type = IntegerKey{0, kMaxWidth, 0},
+           .before = "bidirectional"},
+          {.name = "stabilise",
+           .help = "favor maps carry a running maximum",
+           .type = FlagKey{},
+           .before = "bidirectional"},
+          {.name = "redraw",
+           .help = "updates between two draws of random features; 0: never",
+           .type = IntegerKey{0, kMaxCount, 1},
+           .before = "bidirectional"},
+          {.name = "feature_seed",
+           .help = "seed of the random features",
+           .type = IntegerKey{0, INT64_MAX, 0},
+           .before = "bidirectional"}};
 }
 
 std::vector<NamedShape> Weights(const ModelConfig& layer) {
@@ -21,28 +62,41 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
 
 }  // namespace
 
+void DeriveLinear(ModelConfig& config) {
+  const LinearKeys keys(config);
+  if (keys.n_dims == 0 && UsesOmega(keys.feature_map)) {
+    SetKey(config, "n_dims", config.d_key);
+  }
+  // Sums of signed features may come near 0 with either sign.
+  if (keys.denominator == Denominator::kExact &&
+      Traits(keys.feature_map).is_signed) {
+    SetKey(config, "denominator", Denominator::kSigned);
+  }
+}
+
 void CheckLinear(const ModelConfig& layer) {
-  const FeatureMapTraits& row = Traits(layer.feature_map);
+  const LinearKeys own(layer);
+  const FeatureMapTraits& row = Traits(own.feature_map);
   const std::string named = StrCat(" for feature_map '", row.name, "'");
-  if (layer.stabilise && !row.can_stabilise) {
+  if (own.stabilise && !row.can_stabilise) {
     throw ArgumentError("stabilise", "false" + named, "true");
   }
-  if (layer.stabilise && layer.denominator != Denominator::kExact) {
+  if (own.stabilise && own.denominator != Denominator::kExact) {
     throw ArgumentError("denominator", "exact with stabilise",
-                        Name(layer.denominator));
+                        Name(own.denominator));
   }
   const int64_t least = row.features_per_column > 1
                             ? row.features_per_column + row.constant_features
                             : 0;
-  if (layer.n_dims < least) {
+  if (own.n_dims < least) {
     throw ArgumentError("n_dims", StrCat(least, " or more", named),
-                        StrCat(layer.n_dims));
+                        StrCat(own.n_dims));
   }
   // The numerator uses rotated features, which the kernels compute for single
   // entries only.
   if (layer.positions == Positions::kRotary &&
       layer.rotary_place == RotaryPlace::kAfter &&
-      (!row.elementwise || layer.denominator == Denominator::kSigned)) {
+      (!row.elementwise || own.denominator == Denominator::kSigned)) {
     std::string maps;
     for (const FeatureMapTraits& one : kFeatureMaps) {
       if (one.elementwise) maps += StrCat(maps.empty() ? "" : ", ", one.name);
@@ -55,10 +109,12 @@ void CheckLinear(const ModelConfig& layer) {
 }
 
 std::vector<const char*> LinearReads(const ModelConfig& layer) {
-  std::vector<const char*> keys = {"feature_map", "denominator"};
-  if (layer.denominator == Denominator::kCompat) keys.push_back("eps");
-  if (Traits(layer.feature_map).can_stabilise) keys.push_back("stabilise");
-  if (UsesOmega(layer.feature_map)) {
+  const LinearKeys own(layer);
+  std::vector<const char*> keys = {"feature_map", "denominator",
+                                   "rotary_place"};
+  if (own.denominator == Denominator::kCompat) keys.push_back("eps");
+  if (Traits(own.feature_map).can_stabilise) keys.push_back("stabilise");
+  if (UsesOmega(own.feature_map)) {
     keys.insert(keys.end(), {"n_dims", "redraw", "feature_seed"});
   }
   return keys;
@@ -66,7 +122,8 @@ std::vector<const char*> LinearReads(const ModelConfig& layer) {
 
 std::vector<NamedShape> OmegaShapes(const ModelConfig& layer,
                                     const std::string& prefix) {
-  const int64_t columns = OmegaColumns(layer.feature_map, layer.n_dims);
+  const LinearKeys own(layer);
+  const int64_t columns = OmegaColumns(own.feature_map, own.n_dims);
   if (columns == 0) return {};
   return {{prefix + "feature_map.omega", {layer.d_key, columns}}};
 }
@@ -76,7 +133,7 @@ StateSpec LinearState(const ModelConfig& layer) {
   StateSpec state = {
       {.name = "S", .shape = {layer.n_heads, width, layer.d_value}},
       {.name = "z", .shape = {layer.n_heads, width}}};
-  if (layer.denominator == Denominator::kSigned) {
+  if (KeyOf<Denominator>(layer, "denominator") == Denominator::kSigned) {
     state.push_back({.name = "norm_sums", .shape = {layer.n_heads}});
   }
   return state;
@@ -90,7 +147,9 @@ MixerCost LinearCost(const ModelConfig& layer, int64_t n, bool) {
           .step_bytes = 4 * width * (layer.d_value + 1)};
 }
 
-std::vector<MixerSpec> LinearMixers() {
+namespace linear {
+
+std::vector<MixerSpec> Mixers() {
   return {{.name = "linear",
            .family = "linear",
            .sections = {"linear"},
@@ -99,7 +158,12 @@ std::vector<MixerSpec> LinearMixers() {
            .weights = Weights,
            .state = LinearState,
            .cost = LinearCost,
-           .reads = LinearReads}};
+           .keys = Keys(),
+           .reads = LinearReads,
+           .derive = DeriveLinear,
+           .place = 0}};
 }
+
+}  // namespace linear
 
 }  // namespace tarn::mixers

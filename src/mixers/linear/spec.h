@@ -9,7 +9,9 @@
 
 namespace tarn::mixers {
 
-std::vector<MixerSpec> LinearMixers();
+namespace linear {
+std::vector<MixerSpec> Mixers();
+}
 
 /// The keys of section "linear": feature map, its width and its denominator.
 void CheckLinear(const ModelConfig& layer);
@@ -21,6 +23,8 @@ std::vector<NamedShape> OmegaShapes(const ModelConfig& layer,
                                     const std::string& prefix);
 /// S [H, C, V], z [H, C] and, for the signed denominator, norm_sums [H].
 StateSpec LinearState(const ModelConfig& layer);
+/// n_dims of random maps, and the signed denominator where features are signed.
+void DeriveLinear(ModelConfig& config);
 /// S += phi(k) v^T and phi(q)^T S, 2CV each; z += phi(k), C, and phi(q)^T z,
 /// 2C: n (4CV + 3C), causal or not.
 MixerCost LinearCost(const ModelConfig& layer, int64_t n, bool causal);

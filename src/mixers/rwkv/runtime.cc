@@ -1,6 +1,6 @@
 #include "mixers/rwkv/runtime.h"
 
-#include "config/gated_form.h"
+#include "mixers/gated/form.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
 #include "kernels/dplr/dplr_attention.h"
@@ -248,7 +248,7 @@ std::unique_ptr<RuntimeMixer> MakeSeven(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> RwkvRuntimeMixers() {
+std::vector<RuntimeMixerRow> rwkv::RuntimeMixers() {
   return {{"rwkv6", nullptr, MakeSix}, {"rwkv7", nullptr, MakeSeven}};
 }
 

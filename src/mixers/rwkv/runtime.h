@@ -1,4 +1,4 @@
-// The runtime half of the mixers of config/rwkv_form.h.
+// The runtime half of the mixers of mixers/rwkv/form.h.
 #pragma once
 
 #include <vector>
@@ -7,6 +7,8 @@
 
 namespace tarn::mixers {
 
-std::vector<RuntimeMixerRow> RwkvRuntimeMixers();
+namespace rwkv {
+std::vector<RuntimeMixerRow> RuntimeMixers();
+}
 
 }  // namespace tarn::mixers

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "config/rwkv_form.h"
+#include "mixers/rwkv/form.h"
 #include "core/tensor_view.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/recurrence/recurrent_inputs.h"

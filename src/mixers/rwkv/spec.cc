@@ -1,10 +1,10 @@
 #include "mixers/rwkv/spec.h"
 
-#include "config/rwkv_form.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/rwkv/form.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::rwkv {
 namespace {
 
 std::vector<NamedShape> Weights(const ModelConfig& layer) {
@@ -69,7 +69,7 @@ void Check(const ModelConfig& layer) {
 
 }  // namespace
 
-std::vector<MixerSpec> RwkvMixers() {
+std::vector<MixerSpec> Mixers() {
   MixerSpec six = {.name = "rwkv6",
                    .family = "rwkv",
                    .sections = {"gates"},
@@ -80,10 +80,11 @@ std::vector<MixerSpec> RwkvMixers() {
                    .check = Check,
                    .weights = Weights,
                    .state = State,
-                   .cost = Cost};
+                   .cost = Cost,
+                   .place = 5};
   MixerSpec seven = six;
   seven.name = "rwkv7";
   return {six, seven};
 }
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::rwkv

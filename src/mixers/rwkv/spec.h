@@ -1,12 +1,12 @@
-// The mixers of config/rwkv_form.h.
+// The mixers of mixers/rwkv/form.h.
 #pragma once
 
 #include <vector>
 
 #include "config/mixer_spec.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::rwkv {
 
-std::vector<MixerSpec> RwkvMixers();
+std::vector<MixerSpec> Mixers();
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::rwkv

@@ -119,8 +119,10 @@ std::unique_ptr<RuntimeMixer> MakeFull(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers() {
-  return {{"full", nullptr, MakeFull, MakeSoftmaxCross}};
+std::vector<RuntimeMixerRow> softmax::RuntimeMixers() {
+  return {{"full", nullptr, MakeFull, MakeSoftmaxCross},
+          LocalRuntimeMixer(),
+          GatedSoftmaxRuntimeMixer()};
 }
 
 }  // namespace tarn::mixers

@@ -9,10 +9,12 @@
 
 namespace tarn::mixers {
 
-std::vector<RuntimeMixerRow> SoftmaxRuntimeMixers();
+namespace softmax {
+std::vector<RuntimeMixerRow> RuntimeMixers();
+}
 /// Keys and values of a source, which a decoder reads (runtime_cross.cc).
 std::unique_ptr<RuntimeCross> MakeSoftmaxCross(const ModelConfig& layer);
-std::vector<RuntimeMixerRow> LocalRuntimeMixers();
-std::vector<RuntimeMixerRow> GatedSoftmaxRuntimeMixers();
+RuntimeMixerRow LocalRuntimeMixer();
+RuntimeMixerRow GatedSoftmaxRuntimeMixer();
 
 }  // namespace tarn::mixers

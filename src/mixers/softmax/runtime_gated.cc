@@ -1,9 +1,9 @@
-// The runtime half of config/gated_softmax_form.h.
+// The runtime half of mixers/softmax/form.h.
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "config/gated_softmax_form.h"
+#include "mixers/softmax/form.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/rotary/rotary.h"
@@ -139,8 +139,8 @@ std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> GatedSoftmaxRuntimeMixers() {
-  return {{kGatedSoftmax, nullptr, Make}};
+RuntimeMixerRow GatedSoftmaxRuntimeMixer() {
+  return {kGatedSoftmax, nullptr, Make};
 }
 
 }  // namespace tarn::mixers

@@ -19,8 +19,8 @@ class Local final : public RuntimeAttention {
  public:
   Local(const ModelConfig& layer, MixerTensors& tensors)
       : RuntimeAttention(layer, tensors),
-        before_(layer.local_context / 2),
-        after_((layer.local_context + 1) / 2),
+        before_(KeyOf<int64_t>(layer, "local_context") / 2),
+        after_((KeyOf<int64_t>(layer, "local_context") + 1) / 2),
         slots_(LocalSlots(layer)),
         scale_(static_cast<float>(
             1.0 / std::sqrt(static_cast<double>(layer.d_key)))) {}
@@ -105,8 +105,6 @@ std::unique_ptr<RuntimeMixer> MakeLocal(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> LocalRuntimeMixers() {
-  return {{"local", nullptr, MakeLocal}};
-}
+RuntimeMixerRow LocalRuntimeMixer() { return {"local", nullptr, MakeLocal}; }
 
 }  // namespace tarn::mixers

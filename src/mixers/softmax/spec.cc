@@ -1,14 +1,15 @@
 #include "mixers/softmax/spec.h"
 
+#include "config/bounds.h"
 #include "core/error.h"
-#include "mixers/common/projections.h"
+#include "mixers/common/spec_projections.h"
 #include "mixers/linear/spec.h"
 
 namespace tarn::mixers {
 namespace {
 
 void CheckLocal(const ModelConfig& layer) {
-  if (layer.local_context == 0) {
+  if (KeyOf<int64_t>(layer, "local_context") == 0) {
     throw ArgumentError("local_context", "1 or more for attention 'local'",
                         "0");
   }
@@ -29,6 +30,28 @@ std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {
   return shapes;
 }
 
+std::vector<OwnKey> Keys() {
+  return {{.name = "attention_dropout",
+           .help = "fraction of attention weights dropped; 0 without softmax "
+                   "layers",
+           .type = RealKey{0.0, kBelowOne, 0.0},
+           .after = "dropout",
+           .strict = true,
+           .training = true},
+          {.name = "local_context",
+           .help = "keys that a query of 'local' sees",
+           .type = IntegerKey{0, kMaxPositions, 0},
+           .after = "cross_attention"},
+          {.name = "topk",
+           .help = "keys kept by 'exact-topk' and the improved clustered mixers",
+           .type = IntegerKey{1, kMaxCount, 32},
+           .after = "cross_attention"},
+          {.name = "length_limit",
+           .help = "'conditional-full' is full up to this length, then linear",
+           .type = IntegerKey{1, kMaxPositions, 512},
+           .after = "cross_attention"}};
+}
+
 // What all mixers of this family read, and `more`.
 std::function<std::vector<const char*>(const ModelConfig&)> DropoutAnd(
     std::vector<const char*> more) {
@@ -47,43 +70,56 @@ MixerCost SoftmaxCost(const ModelConfig& layer, int64_t n, bool causal) {
           .step_bytes = 4 * n * width};
 }
 
-std::vector<MixerSpec> SoftmaxMixers() {
+namespace softmax {
+
+std::vector<MixerSpec> Mixers() {
   const MixerSpec full = {
       .name = "full",
       .family = "softmax",
       .sections = {"softmax"},
-      .can = {.cross = true, .recurrent = true, .dropout = true},
+      .can = {.cross = true,
+              .cross_for_others = true,
+              .recurrent = true,
+              .dropout = true,
+              .pairs = true},
       .weights = ProjectionShapes,
       .state = KeyValueCacheState,
       .cost = SoftmaxCost,
-      .reads = DropoutAnd({})};
+      .keys = Keys(),
+      .reads = DropoutAnd({}),
+      .place = 1};
   MixerSpec local = full;
   local.name = "local";
-  local.can.cross = false;
+  local.can = {.recurrent = true, .dropout = true};
+  local.keys = {};
   local.check = CheckLocal;
   local.state = LocalState;
   local.cost = nullptr;
   local.reads = DropoutAnd({"local_context"});
-  MixerSpec topk = full;
+  MixerSpec topk = local;
   topk.name = "exact-topk";
-  topk.can.cross = false;
-  topk.cost = nullptr;
+  topk.check = nullptr;
+  topk.state = full.state;
   topk.reads = DropoutAnd({"topk"});
-  return {full, local, topk};
+  // Full up to length_limit tokens, then linear.
+  const MixerSpec conditional = {
+      .name = "conditional-full",
+      .family = "softmax",
+      .sections = {"softmax", "linear"},
+      .can = {.dropout = true},
+      .check = CheckLinear,
+      .weights = ConditionalWeights,
+      .reads =
+          [](const ModelConfig& layer) {
+            std::vector<const char*> keys = LinearReads(layer);
+            keys.insert(keys.end(), {"attention_dropout", "length_limit"});
+            return keys;
+          },
+      .derive = DeriveLinear,
+      .place = 1};
+  return {full, local, topk, conditional, GatedSoftmaxMixer()};
 }
 
-std::vector<MixerSpec> ConditionalMixers() {
-  return {{.name = "conditional-full",
-           .family = "softmax",
-           .sections = {"softmax", "linear"},
-           .can = {.dropout = true},
-           .check = CheckLinear,
-           .weights = ConditionalWeights,
-           .reads = [](const ModelConfig& layer) {
-             std::vector<const char*> keys = LinearReads(layer);
-             keys.insert(keys.end(), {"attention_dropout", "length_limit"});
-             return keys;
-           }}};
-}
+}  // namespace softmax
 
 }  // namespace tarn::mixers

@@ -8,16 +8,17 @@
 
 namespace tarn::mixers {
 
-/// full, local, exact-topk.
-std::vector<MixerSpec> SoftmaxMixers();
-/// conditional-full: full up to length_limit tokens, then linear.
-std::vector<MixerSpec> ConditionalMixers();
-/// config/gated_softmax_form.h.
-std::vector<MixerSpec> GatedSoftmaxMixers();
+namespace softmax {
+/// full, local, exact-topk, conditional-full and gated-full.
+std::vector<MixerSpec> Mixers();
+}
+
+/// The mixer of mixers/softmax/form.h.
+MixerSpec GatedSoftmaxMixer();
 
 /// The last tokens that a causal window of local_context keys holds.
 inline int64_t LocalSlots(const ModelConfig& layer) {
-  return layer.local_context / 2 + 1;
+  return KeyOf<int64_t>(layer, "local_context") / 2 + 1;
 }
 
 /// One head over n tokens at once: scores and weighted sums, 2 n^2 (K + V), or

@@ -6,10 +6,10 @@
 
 #include "config/model_config.h"
 
-namespace tarn::mixers {
+namespace tarn::mixers::sparse {
 
 /// clustered, improved-clustered, causal-improved-clustered, reformer. They are
 /// judged by whole sequences and have no recurrent form.
-std::vector<MixerSpec> SparseMixers();
+std::vector<MixerSpec> Mixers();
 
-}  // namespace tarn::mixers
+}  // namespace tarn::mixers::sparse

@@ -20,7 +20,7 @@ class BeamTest : public ::testing::TestWithParam<AttentionKind> {
  protected:
   BeamTest() : config_(SmallConfigOf(Arch::kSeq2seq)) {
     config_.attention = GetParam();
-    config_.cross_attention = CrossAttention::kDerived;
+    config_.cross_attention = kDerivedMixer;
     // Few tokens, so that sequences end and all of them can be listed.
     config_.vocab_size = 5;
     FinishConfig(config_);
@@ -161,8 +161,8 @@ TEST_P(BeamTest, CompanyAndThreadsChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BeamTest,
-                         ::testing::Values(AttentionKind::kLinear,
-                                           AttentionKind::kFull),
+                         ::testing::Values(MixerKind("linear"),
+                                           MixerKind("full")),
                          [](const auto& info) { return Name(info.param); });
 
 // With all logits equal, the order is that of the ids.

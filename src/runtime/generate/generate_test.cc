@@ -45,8 +45,8 @@ class Generating : public testing::TestWithParam<AttentionKind> {
   const std::vector<int32_t> prompt_{104, 105};
 };
 INSTANTIATE_TEST_SUITE_P(Kinds, Generating,
-                         testing::Values(AttentionKind::kLinear,
-                                         AttentionKind::kFull),
+                         testing::Values(MixerKind("linear"),
+                                         MixerKind("full")),
                          [](const auto& info) {
                            return std::string(Name(info.param));
                          });

@@ -29,13 +29,13 @@ void PrintTo(const Variant& variant, std::ostream* out) {
 }
 
 const Variant kVariants[] = {
-    {"LinearConcat", AttentionKind::kLinear, Positions::kSinusoidal,
+    {"LinearConcat", MixerKind("linear"), Positions::kSinusoidal,
      PositionCombine::kConcat, 5, 7, 1, 10},
-    {"SoftmaxConcat", AttentionKind::kFull, Positions::kSinusoidal,
+    {"SoftmaxConcat", MixerKind("full"), Positions::kSinusoidal,
      PositionCombine::kConcat, 5, 7, 1, 10},
-    {"LinearColour", AttentionKind::kLinear, Positions::kLearned,
+    {"LinearColour", MixerKind("linear"), Positions::kLearned,
      PositionCombine::kAdd, 3, 4, 3, 3},
-    {"SoftmaxOnePixelWide", AttentionKind::kFull, Positions::kRotary,
+    {"SoftmaxOnePixelWide", MixerKind("full"), Positions::kRotary,
      PositionCombine::kAdd, 9, 1, 1, 1},
 };
 

@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <mutex>
+#include <string_view>
 
 #include "core/fork.h"
 #include "core/text.h"
@@ -15,8 +16,12 @@ struct Registry {
   std::deque<RuntimeMixerRow> rows;
 
   Registry() {
-    for (const RuntimeMixerRow& row : BuiltinRuntimeMixers()) {
-      rows.push_back(row);
+    const std::vector<RuntimeMixerRow> all = BuiltinRuntimeMixers();
+    // In the order of the registry of mixers, which lists and messages follow.
+    for (const char* name : MixerNames()) {
+      for (const RuntimeMixerRow& row : all) {
+        if (std::string_view(row.name) == name) rows.push_back(row);
+      }
     }
   }
   const RuntimeMixerRow* Find(const std::string& name) const {

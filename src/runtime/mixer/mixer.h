@@ -93,7 +93,8 @@ void RegisterRuntimeMixer(const RuntimeMixerRow& row);
 const RuntimeMixerRow* FindRuntimeMixer(const std::string& name);
 std::vector<const char*> RuntimeMixerNames();
 
-/// The rows that every build has; defined by src/mixers, one line per family.
+/// The rows that every build has: what the folders of src/mixers define, listed by
+/// the build.
 std::vector<RuntimeMixerRow> BuiltinRuntimeMixers();
 
 }  // namespace tarn

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "core/feature_map.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
 
@@ -49,18 +50,18 @@ struct Case {
   FeedForwardKind feed_forward = FeedForwardKind::kMlp;
 };
 
-constexpr Case kCases[] = {
-    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore},
-    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kAfter},
-    {AttentionKind::kLinear, Positions::kSinusoidal, RotaryPlace::kBefore},
-    {AttentionKind::kLinear, Positions::kLearned, RotaryPlace::kBefore},
-    {AttentionKind::kLinear, Positions::kLearned, RotaryPlace::kBefore,
+const Case kCases[] = {
+    {MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore},
+    {MixerKind("linear"), Positions::kRotary, RotaryPlace::kAfter},
+    {MixerKind("linear"), Positions::kSinusoidal, RotaryPlace::kBefore},
+    {MixerKind("linear"), Positions::kLearned, RotaryPlace::kBefore},
+    {MixerKind("linear"), Positions::kLearned, RotaryPlace::kBefore,
      FeatureMap::kRelu},
-    {AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore,
+    {MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore,
      FeatureMap::kPoly2, Denominator::kSigned},
-    {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore},
-    {AttentionKind::kFull, Positions::kLearned, RotaryPlace::kBefore},
-    {AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
+    {MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore},
+    {MixerKind("full"), Positions::kLearned, RotaryPlace::kBefore},
+    {MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore,
      FeatureMap::kElu1, Denominator::kExact, FeedForwardKind::kChannelMix},
 };
 
@@ -72,8 +73,8 @@ TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {
       config.attention = c.attention;
       config.positions = c.positions;
       config.rotary_place = c.place;
-      config.feature_map = c.map;
-      config.denominator = c.denominator;
+      SetKey(config, "feature_map", c.map);
+      SetKey(config, "denominator", c.denominator);
       config.feed_forward = c.feed_forward;
       WriteModel(folder.path(), config, RandomTensors(config, 1));
       const Model model =

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <thread>
 
+#include "core/feature_map.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
 
@@ -29,50 +30,50 @@ struct Kind {
 };
 
 const Kind kKinds[] = {
-    {"Linear", AttentionKind::kLinear, Positions::kLearned,
+    {"Linear", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kF32},
-    {"LinearBF16", AttentionKind::kLinear, Positions::kSinusoidal,
+    {"LinearBF16", MixerKind("linear"), Positions::kSinusoidal,
      RotaryPlace::kBefore, WeightType::kBF16},
-    {"LinearRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
+    {"LinearRotatedFeatures", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kAfter, WeightType::kF32},
-    {"Relu2", AttentionKind::kLinear, Positions::kNone, RotaryPlace::kBefore,
+    {"Relu2", MixerKind("linear"), Positions::kNone, RotaryPlace::kBefore,
      WeightType::kF32, FeatureMap::kRelu2},
-    {"Poly2Signed", AttentionKind::kLinear, Positions::kRotary,
+    {"Poly2Signed", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kPoly2,
      Denominator::kSigned},
-    {"Softmax", AttentionKind::kFull, Positions::kRotary, RotaryPlace::kBefore,
+    {"Softmax", MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32},
-    {"PostNorm", AttentionKind::kLinear, Positions::kRotary,
+    {"PostNorm", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kCompat, Norm::kPost},
-    {"SoftmaxPostNorm", AttentionKind::kFull, Positions::kLearned,
+    {"SoftmaxPostNorm", MixerKind("full"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost},
-    {"Hybrid", AttentionKind::kLinear, Positions::kRotary, RotaryPlace::kBefore,
+    {"Hybrid", MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
      "linear,full"},
-    {"HybridPostNormBF16", AttentionKind::kLinear, Positions::kLearned,
+    {"HybridPostNormBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kRelu,
      Denominator::kExact, Norm::kPost, "full,linear"},
-    {"HybridRotatedFeatures", AttentionKind::kLinear, Positions::kRotary,
+    {"HybridRotatedFeatures", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kAfter, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "linear,full,linear:feature_map=relu"},
-    {"AftSimple", AttentionKind::kAftSimple, Positions::kLearned,
+    {"AftSimple", MixerKind("aft-simple"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kF32},
-    {"HybridAftSimple", AttentionKind::kLinear, Positions::kSinusoidal,
+    {"HybridAftSimple", MixerKind("linear"), Positions::kSinusoidal,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "linear,aft-simple,full"},
-    {"DecayFamilies", AttentionKind::kLinear, Positions::kRotary,
+    {"DecayFamilies", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
      "retnet,lightning,mamba2,gla,hgrn2,rwkv6"},
-    {"DeltaFamiliesBF16", AttentionKind::kLinear, Positions::kLearned,
+    {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},
-    {"GatedSoftmax", AttentionKind::kLinear, Positions::kRotary,
+    {"GatedSoftmax", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "gdn,gated-full:key_heads=2,gated-full"},
-    {"ChannelMix", AttentionKind::kLinear, Positions::kNone,
+    {"ChannelMix", MixerKind("linear"), Positions::kNone,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "rwkv7,linear,full",
      FeedForwardKind::kChannelMix},
@@ -86,11 +87,11 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
   void SetUp() override {
     config_ = WideConfig();
     config_.attention = GetParam().attention;
-    if (config_.attention == AttentionKind::kAftSimple) SetAftSimple(config_);
+    if (config_.attention == MixerKind("aft-simple")) SetAftSimple(config_);
     config_.positions = GetParam().positions;
     config_.rotary_place = GetParam().place;
-    config_.feature_map = GetParam().map;
-    config_.denominator = GetParam().denominator;
+    SetKey(config_, "feature_map", GetParam().map);
+    SetKey(config_, "denominator", GetParam().denominator);
     config_.norm = GetParam().norm;
     if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
     if (*GetParam().layers != '\0') {

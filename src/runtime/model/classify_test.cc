@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "core/feature_map.h"
 #include "runtime/model/labels.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
@@ -25,10 +26,10 @@ void PrintTo(const Variant& variant, std::ostream* out) {
 const Variant kVariants[] = {
     {"Linear", [](ModelConfig&) {}},
     {"LinearPost", [](ModelConfig& c) { c.norm = Norm::kPost; }},
-    {"Softmax", [](ModelConfig& c) { c.attention = AttentionKind::kFull; }},
+    {"Softmax", [](ModelConfig& c) { c.attention = MixerKind("full"); }},
     {"SoftmaxRotary",
      [](ModelConfig& c) {
-       c.attention = AttentionKind::kFull;
+       c.attention = MixerKind("full");
        c.positions = Positions::kRotary;
      }},
     {"RotaryAfter",
@@ -36,16 +37,16 @@ const Variant kVariants[] = {
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
      }},
-    {"Relu", [](ModelConfig& c) { c.feature_map = FeatureMap::kRelu; }},
+    {"Relu", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
     {"Relu2NoFinalNorm",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kRelu2;
+       SetKey(c, "feature_map", FeatureMap::kRelu2);
        c.final_norm = false;
      }},
     {"Poly2Signed",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kPoly2;
-       c.denominator = Denominator::kSigned;
+       SetKey(c, "feature_map", FeatureMap::kPoly2);
+       SetKey(c, "denominator", Denominator::kSigned);
      }},
     {"RmsSwiglu", [](ModelConfig& c) { SetRmsSwiglu(c); }},
     {"LinearFullRmsSwigluPost",

@@ -51,70 +51,70 @@ const Variant kVariants[] = {
      [](ModelConfig& c) {
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
-       c.denominator = Denominator::kCompat;
-       c.eps = 0.5;
+       SetKey(c, "denominator", Denominator::kCompat);
+       SetKey(c, "eps", 0.5);
      }},
     {"RotaryAfterNone",
      [](ModelConfig& c) {
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
-       c.denominator = Denominator::kNone;
+       SetKey(c, "denominator", Denominator::kNone);
      }},
     {"Compat",
      [](ModelConfig& c) {
-       c.denominator = Denominator::kCompat;
-       c.eps = 0.5;
+       SetKey(c, "denominator", Denominator::kCompat);
+       SetKey(c, "eps", 0.5);
      }},
     {"IdentityNoDenominator",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kIdentity;
-       c.denominator = Denominator::kNone;
+       SetKey(c, "feature_map", FeatureMap::kIdentity);
+       SetKey(c, "denominator", Denominator::kNone);
      }},
-    {"Relu", [](ModelConfig& c) { c.feature_map = FeatureMap::kRelu; }},
+    {"Relu", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
     {"Relu2Sinusoidal",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kRelu2;
+       SetKey(c, "feature_map", FeatureMap::kRelu2);
        c.positions = Positions::kSinusoidal;
      }},
     {"Relu2RotaryAfter",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kRelu2;
+       SetKey(c, "feature_map", FeatureMap::kRelu2);
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
      }},
     {"ReluRotaryBefore",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kRelu;
+       SetKey(c, "feature_map", FeatureMap::kRelu);
        c.positions = Positions::kRotary;
      }},
-    {"Poly2", [](ModelConfig& c) { c.feature_map = FeatureMap::kPoly2; }},
+    {"Poly2", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); }},
     {"Poly2RotaryCompat",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kPoly2;
-       c.denominator = Denominator::kCompat;
-       c.eps = 0.5;
+       SetKey(c, "feature_map", FeatureMap::kPoly2);
+       SetKey(c, "denominator", Denominator::kCompat);
+       SetKey(c, "eps", 0.5);
        c.positions = Positions::kRotary;
      }},
     {"Poly2SignedPost",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kPoly2;
-       c.denominator = Denominator::kSigned;
+       SetKey(c, "feature_map", FeatureMap::kPoly2);
+       SetKey(c, "denominator", Denominator::kSigned);
        c.norm = Norm::kPost;
      }},
     {"Elu1SignedRotary",
      [](ModelConfig& c) {
-       c.denominator = Denominator::kSigned;
+       SetKey(c, "denominator", Denominator::kSigned);
        c.positions = Positions::kRotary;
      }},
     {"ReluSigned",
      [](ModelConfig& c) {
-       c.feature_map = FeatureMap::kRelu;
-       c.denominator = Denominator::kSigned;
+       SetKey(c, "feature_map", FeatureMap::kRelu);
+       SetKey(c, "denominator", Denominator::kSigned);
      }},
-    {"Softmax", [](ModelConfig& c) { c.attention = AttentionKind::kFull; }},
+    {"Softmax", [](ModelConfig& c) { c.attention = MixerKind("full"); }},
     {"SoftmaxRotaryPost",
      [](ModelConfig& c) {
-       c.attention = AttentionKind::kFull;
+       c.attention = MixerKind("full");
        c.positions = Positions::kRotary;
        c.norm = Norm::kPost;
      }},
@@ -127,7 +127,7 @@ const Variant kVariants[] = {
     {"RmsSwigluSoftmaxPost",
      [](ModelConfig& c) {
        SetRmsSwiglu(c);
-       c.attention = AttentionKind::kFull;
+       c.attention = MixerKind("full");
        c.norm = Norm::kPost;
      }},
     {"LinearFull", [](ModelConfig& c) { SetLayers(c, "linear,full"); }},
@@ -187,7 +187,7 @@ const Variant kVariants[] = {
     {"GroupedGdnFullRotaryRmsSwiglu",
      [](ModelConfig& c) {
        c.n_heads = 4;
-       c.key_heads = 2;
+       SetKey(c, "key_heads", 2);
        c.n_layers = 3;
        SetLayers(c, "gdn,kda:negative_eigenvalues=true,full");
        SetRmsSwiglu(c);
@@ -196,7 +196,7 @@ const Variant kVariants[] = {
     {"GroupedMamba2NoConvolution",
      [](ModelConfig& c) {
        c.n_heads = 4;
-       c.key_heads = 1;
+       SetKey(c, "key_heads", 1);
        SetLayers(c, "mamba2,mamba2:conv_width=0,kda:conv_width=2:gate_rank=3");
        c.n_layers = 3;
      }},
@@ -211,9 +211,9 @@ const Variant kVariants[] = {
     {"GdnGatedSoftmaxPartialRotary",
      [](ModelConfig& c) {
        c.n_heads = 4;
-       c.key_heads = 2;
+       SetKey(c, "key_heads", 2);
        c.n_layers = 4;
-       c.rotary_width = 4;
+       SetKey(c, "rotary_width", 4);
        SetLayers(c, "gdn,gdn,gdn,gated-full");
        SetRmsSwiglu(c);
        c.positions = Positions::kRotary;
@@ -222,7 +222,7 @@ const Variant kVariants[] = {
     {"ChannelMixSoftmaxRmsPost",
      [](ModelConfig& c) {
        SetChannelMix(c);
-       c.attention = AttentionKind::kFull;
+       c.attention = MixerKind("full");
        c.norm_kind = NormKind::kRms;
        c.norm = Norm::kPost;
      }},
@@ -370,8 +370,8 @@ TEST(ModelFacts, CountsParametersAndBytes) {
 TEST(ModelFacts, Poly2StatesAreAsWideAsTheirFeatures) {
   const TemporaryFolder folder;
   ModelConfig config = SmallConfig();
-  config.feature_map = FeatureMap::kPoly2;
-  config.denominator = Denominator::kSigned;
+  SetKey(config, "feature_map", FeatureMap::kPoly2);
+  SetKey(config, "denominator", Denominator::kSigned);
   WriteModel(folder.path(), config, RandomTensors(config, 1));
   const Model model = Model::Open(folder.path()).Take();
   const int64_t features = 1 + 6 + 6 * 7 / 2;
@@ -382,7 +382,7 @@ TEST(ModelFacts, Poly2StatesAreAsWideAsTheirFeatures) {
 TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {
   const TemporaryFolder folder;
   ModelConfig config = SmallConfig();
-  config.attention = AttentionKind::kFull;
+  config.attention = MixerKind("full");
   config.max_positions = 1000;
   WriteModel(folder.path(), config, RandomTensors(config, 1));
   const Model model = Model::Open(folder.path()).Take();
@@ -404,7 +404,7 @@ TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {
 
 TEST(ModelFacts, NaNWeightsGiveNaNLogits) {
   for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
+       {MixerKind("linear"), MixerKind("full")}) {
     const TemporaryFolder folder;
     ModelConfig config = SmallConfig();
     config.attention = kind;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "core/feature_map.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
 
@@ -159,21 +160,21 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
   };
   refused([](ModelConfig& c) { c.arch = Arch::kLstm, c.task = Task::kLm; },
           "arch", "lstm");
-  refused([](ModelConfig& c) { c.attention = AttentionKind::kReformer; },
+  refused([](ModelConfig& c) { c.attention = MixerKind("reformer"); },
           "attention", "reformer");
   refused(
       [](ModelConfig& c) {
-        c.attention = AttentionKind::kLinear;
-        c.feature_map = FeatureMap::kFavor;
+        c.attention = MixerKind("linear");
+        SetKey(c, "feature_map", FeatureMap::kFavor);
       },
       "feature_map", "favor");
-  refused([](ModelConfig& c) { c.feature_map = FeatureMap::kSmoothedRff; },
+  refused([](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kSmoothedRff); },
           "feature_map", "smoothed-rff");
   refused(
       [](ModelConfig& c) {
         c.arch = Arch::kSeq2seq;
         c.task = Task::kSeq2seq;
-        c.attention = AttentionKind::kExactTopk;
+        c.attention = MixerKind("exact-topk");
       },
       "attention", "exact-topk");
   refused(

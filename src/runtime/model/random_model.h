@@ -28,7 +28,7 @@ inline ModelConfig TinyConfig(AttentionKind attention) {
 
 /// The same for another architecture; three classes where it has classes.
 inline ModelConfig TinyConfig(Arch arch) {
-  ModelConfig config = TinyConfig(AttentionKind::kLinear);
+  ModelConfig config = TinyConfig(MixerKind("linear"));
   config.arch = arch;
   config.task = Task::kDerived;
   if (arch == Arch::kEncoder) config.n_classes = 3;
@@ -38,7 +38,7 @@ inline ModelConfig TinyConfig(Arch arch) {
 
 /// A model that labels frames of 5 numbers: the blank and two symbols.
 inline ModelConfig TinyFramesConfig() {
-  ModelConfig config = TinyConfig(AttentionKind::kLinear);
+  ModelConfig config = TinyConfig(MixerKind("linear"));
   config.arch = Arch::kEncoder;
   config.task = Task::kCtc;
   config.n_classes = 3;

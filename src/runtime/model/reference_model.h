@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/feature_map.h"
 #include "runtime/model/reference_recurrent.h"
 #include "runtime/model/reference_softmax.h"
 
@@ -247,7 +248,7 @@ class ReferenceModel {
   Row Phi(const ModelConfig& view, const Row& x) const {
     Row y = x;
     for (double& v : y) {
-      switch (view.feature_map) {
+      switch (KeyOf<FeatureMap>(view, "feature_map")) {
         case FeatureMap::kElu1:
           v = v > 0 ? v + 1 : std::exp(v);
           break;
@@ -264,7 +265,7 @@ class ReferenceModel {
           break;
       }
     }
-    if (view.feature_map != FeatureMap::kPoly2) return y;
+    if (KeyOf<FeatureMap>(view, "feature_map") != FeatureMap::kPoly2) return y;
     // (1 + s)^2 = 1 + 2 s + s^2 with s = x.y / sqrt(d_key): every pair (i, l).
     const double root = std::pow(static_cast<double>(x.size()), -0.25);
     Row features = {1};
@@ -299,7 +300,7 @@ class ReferenceModel {
   // turn: whether rows are turned by their positions (rotary).
   Row HeadWeights(const ModelConfig& view, const Row& query, size_t t,
                   const Rows& keys, size_t count, bool turn) const {
-    if (view.attention == AttentionKind::kFull) {
+    if (view.attention == MixerKind("full")) {
       return Softmax(query, t, keys, count, turn);
     }
     const bool after = turn && config_.rotary_place == RotaryPlace::kAfter;
@@ -313,12 +314,12 @@ class ReferenceModel {
       denominator += Dot(q, k);
       norms += std::sqrt(Dot(k, k));
     }
-    switch (view.denominator) {
+    switch (KeyOf<Denominator>(view, "denominator")) {
       case Denominator::kNone:
         denominator = 1;
         break;
       case Denominator::kCompat:
-        denominator += view.eps;
+        denominator += KeyOf<double>(view, "eps");
         break;
       case Denominator::kSigned: {
         const double least = 1e-6 * std::sqrt(Dot(q, q)) * norms;
@@ -410,7 +411,7 @@ class ReferenceModel {
       k.push_back(Linear(name + "key_projection", row));
       v.push_back(Linear(name + "value_projection", row));
     }
-    const Rows joined = view.attention == AttentionKind::kAftSimple
+    const Rows joined = view.attention == MixerKind("aft-simple")
                             ? Averages(q, k, v, causal)
                             : Heads(view, q, k, v, causal, turn);
     for (const Row& row : joined) {

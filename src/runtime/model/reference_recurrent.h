@@ -78,7 +78,7 @@ class ReferenceRecurrent {
 
   // y_t = silu(bias + sum_j w_j x_{t-W+1+j}), a channel of q, k, v.
   Rows Convolved(const Rows& x) const {
-    if (c_.conv_width == 0) {
+    if (KeyOf<int64_t>(c_, "conv_width") == 0) {
       Rows y;
       for (const Row& row : x) y.push_back(Silu(row));
       return y;
@@ -90,10 +90,10 @@ class ReferenceRecurrent {
       Row row;
       for (size_t ch = 0; ch < x[0].size(); ++ch) {
         double sum = bias.empty() ? 0 : bias[ch];
-        for (int64_t j = 0; j < c_.conv_width; ++j) {
-          const int64_t at = t - c_.conv_width + 1 + j;
+        for (int64_t j = 0; j < KeyOf<int64_t>(c_, "conv_width"); ++j) {
+          const int64_t at = t - KeyOf<int64_t>(c_, "conv_width") + 1 + j;
           if (at >= 0) {
-            sum += w[ch * static_cast<size_t>(c_.conv_width) +
+            sum += w[ch * static_cast<size_t>(KeyOf<int64_t>(c_, "conv_width")) +
                      static_cast<size_t>(j)] *
                    x[static_cast<size_t>(at)][ch];
           }
@@ -209,7 +209,7 @@ class ReferenceRecurrent {
       z = Silu(Linear("gate_projection", x));
     }
     const int64_t all = heads_ * values_;
-    const int64_t groups = c_.key_heads > 0 ? c_.key_heads : heads_;
+    const int64_t groups = KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : heads_;
     const int64_t width = Is("mamba2")                        ? all / groups
                           : Is("lightning") || Is("hgrn2") ? all
                                                              : values_;
@@ -227,7 +227,7 @@ class ReferenceRecurrent {
     const bool convolved = delta || Is("mamba2");
     const bool grouped = convolved;
     const int64_t key_heads =
-        grouped && c_.key_heads > 0 ? c_.key_heads : heads_;
+        grouped && KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : heads_;
     const size_t k_width = static_cast<size_t>(key_heads * keys_);
     Rows q, k, v, packed, out;
     for (const Row& row : x) {
@@ -279,7 +279,7 @@ class ReferenceRecurrent {
       Row beta(static_cast<size_t>(heads_), 1.0);
       if (delta) {
         beta = Each(Linear("beta_projection", x[t]), Sigma);
-        if (c_.negative_eigenvalues) {
+        if (KeyOf<bool>(c_, "negative_eigenvalues")) {
           for (double& b : beta) b *= 2;
         }
       }

@@ -1,4 +1,4 @@
-// The softmax attention of hybrids (config/gated_softmax_form.h) a second time,
+// The softmax attention of hybrids (mixers/softmax/form.h) a second time,
 // in double and in its quadratic form.
 #pragma once
 
@@ -26,7 +26,7 @@ class ReferenceGatedSoftmax {
       : c_(view), tensors_(tensors), name_(std::move(name)) {}
 
   Rows Run(const Rows& x) const {
-    const int64_t key_heads = c_.key_heads > 0 ? c_.key_heads : c_.n_heads;
+    const int64_t key_heads = KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : c_.n_heads;
     Rows q, k, v, out;
     for (size_t t = 0; t < x.size(); ++t) {
       q.push_back(Prepared("query", x[t], t));
@@ -58,7 +58,7 @@ class ReferenceGatedSoftmax {
           o.push_back(mean);
         }
       }
-      if (c_.output_gate) {
+      if (KeyOf<bool>(c_, "output_gate")) {
         const Row z = Linear("gate", x[t]);
         for (size_t i = 0; i < o.size(); ++i) o[i] /= 1 + std::exp(-z[i]);
       }
@@ -84,15 +84,15 @@ class ReferenceGatedSoftmax {
     Row y = Linear(name, x);
     const size_t width = static_cast<size_t>(c_.d_key);
     const size_t turned = c_.positions != Positions::kRotary ? 0
-                          : c_.rotary_width > 0
-                              ? static_cast<size_t>(c_.rotary_width)
+                          : KeyOf<int64_t>(c_, "rotary_width") > 0
+                              ? static_cast<size_t>(KeyOf<int64_t>(c_, "rotary_width"))
                               : width;
     for (size_t at = 0; at < y.size(); at += width) {
       double square = c_.norm_eps;
       for (size_t i = 0; i < width; ++i) {
         square += y[at + i] * y[at + i] / static_cast<double>(width);
       }
-      for (size_t i = 0; c_.query_key_norm && i < width; ++i) {
+      for (size_t i = 0; KeyOf<bool>(c_, "query_key_norm") && i < width; ++i) {
         y[at + i] *=
             tensors_.at(name_ + name + "_norm.weight")[i] / std::sqrt(square);
       }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 
+#include "core/feature_map.h"
 #include "runtime/model/model.h"
 #include "runtime/model/test_model.h"
 
@@ -23,8 +24,8 @@ void PrintTo(const Variant& variant, std::ostream* out) {
 
 void Map(ModelConfig& c, FeatureMap map,
          Denominator denominator = Denominator::kExact) {
-  c.feature_map = map;
-  c.denominator = denominator;
+  SetKey(c, "feature_map", map);
+  SetKey(c, "denominator", denominator);
 }
 
 const Variant kVariants[] = {
@@ -34,19 +35,19 @@ const Variant kVariants[] = {
        c.norm = Norm::kPost;
        c.activation = Activation::kRelu;
      }},
-    {"Softmax", [](ModelConfig& c) { c.attention = AttentionKind::kFull; }},
+    {"Softmax", [](ModelConfig& c) { c.attention = MixerKind("full"); }},
     {"SoftmaxPostRotary",
      [](ModelConfig& c) {
-       c.attention = AttentionKind::kFull;
+       c.attention = MixerKind("full");
        c.norm = Norm::kPost;
        c.positions = Positions::kRotary;
      }},
     {"LinearCrossSoftmax",
-     [](ModelConfig& c) { c.cross_attention = CrossAttention::kFull; }},
+     [](ModelConfig& c) { c.cross_attention = MixerKind("full"); }},
     {"SoftmaxCrossLinearTied",
      [](ModelConfig& c) {
-       c.attention = AttentionKind::kFull;
-       c.cross_attention = CrossAttention::kLinear;
+       c.attention = MixerKind("full");
+       c.cross_attention = MixerKind("linear");
        c.tied_head = true;
      }},
     {"RotaryBefore", [](ModelConfig& c) { c.positions = Positions::kRotary; }},
@@ -58,7 +59,7 @@ const Variant kVariants[] = {
     {"ReluRotaryAfterCompat",
      [](ModelConfig& c) {
        Map(c, FeatureMap::kRelu, Denominator::kCompat);
-       c.eps = 0.5;
+       SetKey(c, "eps", 0.5);
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
      }},
@@ -75,7 +76,7 @@ const Variant kVariants[] = {
     {"Compat",
      [](ModelConfig& c) {
        Map(c, FeatureMap::kElu1, Denominator::kCompat);
-       c.eps = 0.5;
+       SetKey(c, "eps", 0.5);
      }},
     {"Poly2", [](ModelConfig& c) { Map(c, FeatureMap::kPoly2); }},
     {"Poly2Signed",
@@ -99,13 +100,13 @@ const Variant kVariants[] = {
     {"AftSimpleLinearRmsSwiglu",
      [](ModelConfig& c) {
        SetLayers(c, "aft-simple,linear");
-       c.cross_attention = CrossAttention::kLinear;
+       c.cross_attention = MixerKind("linear");
        SetRmsSwiglu(c);
      }},
     {"FullReluCrossSoftmaxRotary",
      [](ModelConfig& c) {
        SetLayers(c, "full,linear:feature_map=relu");
-       c.cross_attention = CrossAttention::kFull;
+       c.cross_attention = MixerKind("full");
        c.positions = Positions::kRotary;
      }},
 };
@@ -114,11 +115,11 @@ const Variant kVariants[] = {
 class Seq2seqTest : public ::testing::TestWithParam<Variant> {
  protected:
   Seq2seqTest() : config_(SmallConfigOf(Arch::kSeq2seq)) {
-    config_.cross_attention = CrossAttention::kDerived;
+    config_.cross_attention = kDerivedMixer;
     GetParam().change(config_);
     FinishConfig(config_);
     tensors_ = RandomTensors(config_, 1);
-    if (config_.feature_map == FeatureMap::kPoly2) ShrinkQueries();
+    if (KeyOf<FeatureMap>(config_, "feature_map") == FeatureMap::kPoly2) ShrinkQueries();
     WriteModel(folder_.path(), config_, tensors_);
   }
   // (1 + q.k)^2 comes near 0 where q.k is near -1, and with few keys the whole
@@ -262,7 +263,7 @@ TEST_P(Seq2seqTest, MemoryIsWhatWasSaid) {
         model.memory_bytes() + source_len * model.memory_bytes_per_token(),
         state.memory_bytes());
   }
-  const bool linear = config_.cross_attention == CrossAttention::kLinear;
+  const bool linear = config_.cross_attention == MixerKind("linear");
   EXPECT_EQ(linear, model.memory_bytes_per_token() == 0);
   EXPECT_EQ(!linear, model.memory_bytes() == 0);
 }
@@ -278,9 +279,9 @@ TEST(Seq2seq, LongSourcesOfWideModels) {
   config.task = Task::kDerived;
   config.n_decoder_layers = 1;
   for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
+       {MixerKind("linear"), MixerKind("full")}) {
     config.attention = kind;
-    config.cross_attention = CrossAttention::kDerived;
+    config.cross_attention = kDerivedMixer;
     FinishConfig(config);
     WriteModel(folder.path(), config, RandomTensors(config, 1));
     const auto source = RandomTokens(config, 700, 2);

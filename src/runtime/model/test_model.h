@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
-#include "config/rwkv_form.h"
+#include "mixers/rwkv/form.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
@@ -60,7 +60,7 @@ inline void SetChannelMix(ModelConfig& config) {
 
 /// aft-simple, whose keys and values have one width.
 inline void SetAftSimple(ModelConfig& config) {
-  config.attention = AttentionKind::kAftSimple;
+  config.attention = MixerKind("aft-simple");
   config.d_value = config.d_key;
 }
 
@@ -68,7 +68,7 @@ inline void SetAftSimple(ModelConfig& config) {
 inline void SetLayers(ModelConfig& config, const std::string& layers) {
   config.layers = LayersFromText(layers);
   for (const LayerConfig& layer : config.layers) {
-    if (layer.attention == AttentionKind::kAftSimple) SetAftSimple(config);
+    if (layer.attention == MixerKind("aft-simple")) SetAftSimple(config);
     if (IsRwkv(Name(layer.attention))) config.d_value = config.d_key;
   }
 }

@@ -19,7 +19,7 @@ class Verify : public testing::Test {
  protected:
   void SetUp() override {
     dir_ = testing::TempDir() + "/tarn_verify_" + std::to_string(getpid());
-    WriteRandomModel(dir_, TinyConfig(AttentionKind::kLinear),
+    WriteRandomModel(dir_, TinyConfig(MixerKind("linear")),
                      Tokenizer::Byte(), 1);
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
@@ -48,7 +48,7 @@ TEST_F(Verify, CountsASoundModel) {
   EXPECT_TRUE(report.problems.empty());
   int64_t tensors = 0, elements = 0;
   for (const auto& [name, shape] :
-       WeightShapes(TinyConfig(AttentionKind::kLinear))) {
+       WeightShapes(TinyConfig(MixerKind("linear")))) {
     ++tensors;
     int64_t product = 1;
     for (const int64_t size : shape) product *= size;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/feature_map.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "runtime/model/test_model.h"
@@ -36,13 +37,13 @@ std::vector<ModelConfig> Variants() {
   };
   for (const Arch arch : {Arch::kDecoder, Arch::kSeq2seq}) {
     add(arch, [](ModelConfig&) {});
-    add(arch, [](ModelConfig& c) { c.feature_map = FeatureMap::kPoly2; });
+    add(arch, [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); });
     add(arch, [](ModelConfig& c) {
-      c.feature_map = FeatureMap::kIdentity;
-      c.denominator = Denominator::kSigned;
+      SetKey(c, "feature_map", FeatureMap::kIdentity);
+      SetKey(c, "denominator", Denominator::kSigned);
     });
     add(arch, [](ModelConfig& c) {
-      c.attention = AttentionKind::kFull;
+      c.attention = MixerKind("full");
       c.positions = Positions::kRotary;
     });
     add(arch, [](ModelConfig& c) {
@@ -235,7 +236,7 @@ TEST_F(StateFileTest, BelongsToItsModel) {
   ExpectRefused(Open(SmallConfig(), 2), ": model");
   ExpectRefused(Open(SmallConfig(), 1, WeightType::kBF16), ": model");
   ModelConfig config = SmallConfig();
-  config.denominator = Denominator::kCompat;
+  SetKey(config, "denominator", Denominator::kCompat);
   ExpectRefused(Open(config), ": model");
   const Model second = Open(SmallConfig());
   const State foreign(second);
@@ -345,8 +346,8 @@ TEST_F(StateFileTest, TensorsAreComparedWithWhatTheModelNeeds) {
 // file is known to hold it.
 TEST_F(StateFileTest, GiantCountsAreRefusedWithoutTheMemory) {
   ModelConfig config = SmallConfigOf(Arch::kSeq2seq);
-  config.attention = AttentionKind::kFull;
-  config.cross_attention = CrossAttention::kFull;
+  config.attention = MixerKind("full");
+  config.cross_attention = MixerKind("full");
   const Model model = Open(config);
   SaveState(model, Read(model, 4), good_);
   for (const char* key : {"position", "source_len"}) {

@@ -214,7 +214,7 @@ void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
 TEST(Encoder, PostNormEqualsTorchs) {
   for (const Activation activation : {Activation::kRelu, Activation::kGelu}) {
     ModelConfig config = SmallConfig();
-    config.attention = AttentionKind::kFull;
+    config.attention = MixerKind("full");
     config.norm = Norm::kPost;
     config.activation = activation;
     config.d_value = config.d_key;  // torch knows one width only

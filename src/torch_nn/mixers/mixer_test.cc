@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "core/feature_map.h"
 #include "core/test_util.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/mixers/registry.h"
@@ -42,24 +43,23 @@ struct AttentionCase {
 // forms agree; it is tested without a denominator, and with one only on
 // positive projections that are not rotated before the map.
 std::vector<AttentionCase> AttentionCases() {
-  using enum AttentionKind;
   using enum FeatureMap;
   using enum Denominator;
   using enum RotaryPlace;
   std::vector<AttentionCase> cases = {
-      {kFull, kElu1, kExact, false, kBefore},
-      {kFull, kElu1, kExact, true, kBefore},
-      {kFull, kElu1, kExact, true, kAfter},  // means before
-      {kLinear, kIdentity, kNone, false, kBefore},
-      {kLinear, kIdentity, kNone, true, kBefore},
-      {kLinear, kIdentity, kNone, true, kAfter},
-      {kLinear, kIdentity, kExact, false, kBefore},
-      {kLinear, kIdentity, kExact, true, kAfter},
-      {kLinear, kIdentity, kCompat, true, kAfter}};
+      {MixerKind("full"), kElu1, kExact, false, kBefore},
+      {MixerKind("full"), kElu1, kExact, true, kBefore},
+      {MixerKind("full"), kElu1, kExact, true, kAfter},  // means before
+      {MixerKind("linear"), kIdentity, kNone, false, kBefore},
+      {MixerKind("linear"), kIdentity, kNone, true, kBefore},
+      {MixerKind("linear"), kIdentity, kNone, true, kAfter},
+      {MixerKind("linear"), kIdentity, kExact, false, kBefore},
+      {MixerKind("linear"), kIdentity, kExact, true, kAfter},
+      {MixerKind("linear"), kIdentity, kCompat, true, kAfter}};
   for (const Denominator denominator : {kExact, kCompat, kNone}) {
-    cases.push_back({kLinear, kElu1, denominator, false, kBefore});
-    cases.push_back({kLinear, kElu1, denominator, true, kBefore});
-    cases.push_back({kLinear, kElu1, denominator, true, kAfter});
+    cases.push_back({MixerKind("linear"), kElu1, denominator, false, kBefore});
+    cases.push_back({MixerKind("linear"), kElu1, denominator, true, kBefore});
+    cases.push_back({MixerKind("linear"), kElu1, denominator, true, kAfter});
   }
   return cases;
 }
@@ -67,9 +67,9 @@ std::vector<AttentionCase> AttentionCases() {
 ModelConfig ConfigOf(const AttentionCase& c) {
   ModelConfig config = SmallConfig();
   config.attention = c.kind;
-  config.feature_map = c.map;
-  config.denominator = c.denominator;
-  config.eps = 0.125;  // large, so that leaving it out would show
+  SetKey(config, "feature_map", c.map);
+  SetKey(config, "denominator", c.denominator);
+  SetKey(config, "eps", 0.125);  // large, so that leaving it out would show
   config.rotary_base = 100.0;
   if (c.rotary) config.positions = Positions::kRotary;
   config.rotary_place = c.place;
@@ -101,7 +101,7 @@ torch::Tensor Inputs(const AttentionCase& c, torch::ScalarType dtype) {
 using Rows = torch::TensorAccessor<double, 2>;
 
 double Feature(const ModelConfig& config, double x) {
-  if (config.feature_map == FeatureMap::kIdentity) return x;
+  if (KeyOf<FeatureMap>(config, "feature_map") == FeatureMap::kIdentity) return x;
   return x > 0 ? x + 1 : std::exp(x);
 }
 
@@ -127,7 +127,7 @@ Row MakeRow(const ModelConfig& config, const Rows& rows, int64_t token) {
   std::vector<double> row(rows[token].data(),
                           rows[token].data() + config.d_key);
   const bool rotary = config.positions == Positions::kRotary;
-  const bool linear = config.attention == AttentionKind::kLinear;
+  const bool linear = config.attention == MixerKind("linear");
   const bool after =
       rotary && linear && config.rotary_place == RotaryPlace::kAfter;
   if (rotary && !after) row = TurnedRow(config, row, token);
@@ -154,7 +154,7 @@ torch::Tensor LoopHead(const ModelConfig& config, const torch::Tensor& queries,
     for (int64_t j = 0; j <= i; ++j) {
       const Row key = MakeRow(config, k, j);
       double weight = Dot(query.numerator, key.numerator);
-      if (config.attention == AttentionKind::kFull) {
+      if (config.attention == MixerKind("full")) {
         weight = std::exp(weight / std::sqrt(1.0 * config.d_key));
         denominator += weight;
       } else {
@@ -162,9 +162,9 @@ torch::Tensor LoopHead(const ModelConfig& config, const torch::Tensor& queries,
       }
       out[i] += weight * values[j];
     }
-    if (config.attention == AttentionKind::kLinear) {
-      if (config.denominator == Denominator::kNone) denominator = 1;
-      if (config.denominator == Denominator::kCompat) denominator += config.eps;
+    if (config.attention == MixerKind("linear")) {
+      if (KeyOf<Denominator>(config, "denominator") == Denominator::kNone) denominator = 1;
+      if (KeyOf<Denominator>(config, "denominator") == Denominator::kCompat) denominator += KeyOf<double>(config, "eps");
     }
     out[i] /= denominator;
   }
@@ -295,8 +295,8 @@ TEST(Mixer, Float32GradientEqualsFloat64) {
 
 TEST(Mixer, DropoutActsOnFullInTrainingOnly) {
   ModelConfig config = SmallConfig();
-  config.attention = AttentionKind::kFull;
-  config.attention_dropout = 0.5;
+  config.attention = MixerKind("full");
+  SetKey(config, "attention_dropout", 0.5);
   FinishConfig(config);
   torch::manual_seed(3);
   const std::shared_ptr<Mixer> layer = MakeMixer(config);

@@ -243,8 +243,8 @@ TEST_P(DecodeTest, EdgesAndErrors) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, DecodeTest,
-                         ::testing::Values(AttentionKind::kLinear,
-                                           AttentionKind::kFull));
+                         ::testing::Values(MixerKind("linear"),
+                                           MixerKind("full")));
 
 }  // namespace decode_test
 }  // namespace tarn::nn

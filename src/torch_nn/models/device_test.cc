@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/feature_map.h"
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/models/model.h"
 #include "torch_nn/models/other_device.h"
@@ -32,7 +33,7 @@ ModelConfig SmallConfig(Arch arch, Task task) {
   config.n_heads = 2;
   config.d_ff = 20;
   config.max_positions = 40;
-  config.max_sequence_length = 16;
+  SetKey(config, "max_sequence_length", 16);
   config.positions = Positions::kSinusoidal;
   if (task == Task::kClassify || task == Task::kCtc) config.n_classes = 3;
   if (task == Task::kCtc) config.input_dim = 5;
@@ -67,17 +68,17 @@ std::vector<Case> Cases() {
     c.positions = Positions::kRotary;
     c.rotary_place = RotaryPlace::kAfter;
   });
-  decoder("favor", [](ModelConfig& c) { c.feature_map = FeatureMap::kFavor; });
+  decoder("favor", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kFavor); });
   decoder("swiglu_rms", [](ModelConfig& c) {
     c.norm_kind = NormKind::kRms;
     c.feed_forward = FeedForwardKind::kSwiglu;
   });
   for (const AttentionKind kind :
-       {AttentionKind::kFull, AttentionKind::kLocal, AttentionKind::kExactTopk,
-        AttentionKind::kAftFull, AttentionKind::kAftSimple}) {
+       {MixerKind("full"), MixerKind("local"), MixerKind("exact-topk"),
+        MixerKind("aft-full"), MixerKind("aft-simple")}) {
     decoder(Name(kind), [&](ModelConfig& c) {
       c.attention = kind;
-      c.local_context = kind == AttentionKind::kLocal ? 4 : 0;
+      SetKey(c, "local_context", kind == MixerKind("local") ? 4 : 0);
     });
   }
   for (const char* name : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
@@ -94,7 +95,7 @@ std::vector<Case> Cases() {
   add("frames", Arch::kEncoder, Task::kCtc, nothing);
   add("seq2seq", Arch::kSeq2seq, Task::kSeq2seq, nothing);
   add("seq2seq_full", Arch::kSeq2seq, Task::kSeq2seq,
-      [](ModelConfig& c) { c.attention = AttentionKind::kFull; });
+      [](ModelConfig& c) { c.attention = MixerKind("full"); });
   // lstm and cnn are left out: torch's cells and convolutions have a form for
   // each device, and this one has none.
   add("rnn", Arch::kRnn, Task::kLm, nothing);

@@ -1,6 +1,7 @@
 // Random draws of models: features anew by update, hashes the same in eval.
 #include <gtest/gtest.h>
 
+#include "core/feature_map.h"
 #include "core/test_util.h"
 #include "torch_nn/models/language_model.h"
 #include "torch_nn/models/ragged_batch.h"
@@ -37,8 +38,8 @@ TEST(Model, HashingKindsAreDeterministicInEvalAndHaveNoRecurrentForm) {
 // update.
 TEST(Model, RandomFeaturesAreRedrawn) {
   ModelConfig config = SmallConfig(Arch::kSeq2seq);
-  config.feature_map = FeatureMap::kFavor;
-  config.redraw = 2;
+  SetKey(config, "feature_map", FeatureMap::kFavor);
+  SetKey(config, "redraw", 2);
   const auto model = EvalModel(config, 1), twin = EvalModel(config, 2);
   const auto omegas = [](const std::shared_ptr<ModelImpl>& of) {
     std::vector<torch::Tensor> tensors;
@@ -59,7 +60,7 @@ TEST(Model, RandomFeaturesAreRedrawn) {
   twin->RedrawFeatures(4);
   twin->RedrawFeatures(2);
   EXPECT_TRUE(torch::equal(omegas(twin)[5], omegas(model)[5]));
-  config.redraw = 0;
+  SetKey(config, "redraw", 0);
   const auto fixed = EvalModel(config);
   fixed->RedrawFeatures(2);
   EXPECT_TRUE(torch::equal(first[0], omegas(fixed)[0]));

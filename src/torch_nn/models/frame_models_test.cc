@@ -39,10 +39,10 @@ std::vector<ModelConfig> Variants() {
   configs.push_back(configs[0]);
   configs.back().bidirectional = false;
   const ModelConfig encoder = configs[1];
-  for (const auto kind : {AttentionKind::kFull, AttentionKind::kReformer}) {
+  for (const auto kind : {MixerKind("full"), MixerKind("reformer")}) {
     configs.push_back(encoder);
     configs.back().attention = kind;
-    configs.back().bits = 4, configs.back().hash_chunk = 4;
+    SetKey(configs.back(), "bits", 4), SetKey(configs.back(), "hash_chunk", 4);
   }
   for (const auto positions :
        {Positions::kNone, Positions::kRotary, Positions::kSinusoidal}) {

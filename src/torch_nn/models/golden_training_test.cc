@@ -78,15 +78,15 @@ void TrainBeside(const ModelConfig& config) {
 }
 
 TEST(Training, LinearEqualsPlainModel) {
-  TrainBeside(SmallConfig(AttentionKind::kLinear));
+  TrainBeside(SmallConfig(MixerKind("linear")));
 }
 
 TEST(Training, FullEqualsPlainModel) {
-  TrainBeside(SmallConfig(AttentionKind::kFull));
+  TrainBeside(SmallConfig(MixerKind("full")));
 }
 
 TEST(Training, LinearRotaryAfterTiedPostNormEqualsPlainModel) {
-  ModelConfig config = SmallConfig(AttentionKind::kLinear);
+  ModelConfig config = SmallConfig(MixerKind("linear"));
   config.positions = Positions::kRotary;
   config.rotary_place = RotaryPlace::kAfter;
   config.norm = Norm::kPost;

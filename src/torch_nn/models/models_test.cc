@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 
+#include "core/feature_map.h"
 #include "core/test_util.h"
 #include "torch_nn/models/classifier.h"
 #include "torch_nn/models/language_model.h"
@@ -188,7 +189,7 @@ TEST(Model, WeightFilesGoRound) {
   TemporaryFolder folder;
   for (const Arch arch : kArchs) {
     ModelConfig config = SmallConfig(arch);
-    config.feature_map = FeatureMap::kFavor;
+    SetKey(config, "feature_map", FeatureMap::kFavor);
     const auto first = EvalModel(config, 1), second = EvalModel(config, 2);
     first->RedrawFeatures(7);
     const Batch batch = RaggedBatch(config);

@@ -155,7 +155,7 @@ TEST(Model, StatesAreValues) {
     EXPECT_TRUE(torch::allclose(reset[0], want[0], 0, 1e-6));
     EXPECT_TRUE(torch::allclose(reset[1], model.Prefill(next, encoded).first[1],
                                 0, 1e-6));
-    if (config.attention != AttentionKind::kLocal) {  // may see itself alone
+    if (config.attention != MixerKind("local")) {  // may see itself alone
       EXPECT_FALSE(torch::allclose(reset[1], want[1], 0, 1e-4))
           << TextOf(config);
     }
@@ -168,9 +168,9 @@ TEST(Model, StatesAreValues) {
 
 TEST(Model, AttentionFreeRefusesLongInput) {
   ModelConfig config = SmallConfig(Arch::kDecoder);
-  config.attention = AttentionKind::kAftFull;
+  config.attention = MixerKind("aft-full");
   config.d_value = 4;
-  config.max_sequence_length = 5;
+  SetKey(config, "max_sequence_length", 5);
   const auto base = EvalModel(config);
   Batch batch;
   batch.tokens = Tokens(1, 6);

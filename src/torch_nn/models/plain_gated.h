@@ -42,7 +42,7 @@ class GatedLoop {
         weights_(weights),
         prefix_(prefix) {
     const bool grouped = Is({"mamba2", "deltanet", "gdn", "kda"});
-    key_heads_ = grouped && c_.key_heads > 0 ? c_.key_heads : c_.n_heads;
+    key_heads_ = grouped && KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : c_.n_heads;
   }
 
   // x [B, T, D] -> [B, T, D].
@@ -95,7 +95,7 @@ class GatedLoop {
   // What is convolved: the last W rows [B, C], each tap its own.
   torch::Tensor Convolved(const torch::Tensor& row) {
     rows_.push_back(row);
-    const int64_t width = c_.conv_width;
+    const int64_t width = KeyOf<int64_t>(c_, "conv_width");
     if (width == 0) return Silu(row);
     torch::Tensor sum = torch::zeros_like(row);
     for (int64_t back = 0; back < width; ++back) {
@@ -166,7 +166,7 @@ class GatedLoop {
     }
     if (Is({"deltanet", "gdn", "kda"})) {
       token.beta =
-          Logistic(Map("beta", x)) * (c_.negative_eigenvalues ? 2.0 : 1.0);
+          Logistic(Map("beta", x)) * (KeyOf<bool>(c_, "negative_eigenvalues") ? 2.0 : 1.0);
     }
     token.q = Heads(q, key_heads_);
     token.k = Heads(k, key_heads_);

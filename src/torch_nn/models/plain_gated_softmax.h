@@ -1,4 +1,4 @@
-// The softmax attention of hybrids (config/gated_softmax_form.h) once more, from
+// The softmax attention of hybrids (mixers/softmax/form.h) once more, from
 // plain operators and its quadratic form, for plain_model.h.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace tarn::plain {
 inline torch::Tensor GatedSoftmaxMix(
     const ModelConfig& c, const std::map<std::string, torch::Tensor>& weights,
     const std::string& prefix, const torch::Tensor& x) {
-  const int64_t key_heads = c.key_heads > 0 ? c.key_heads : c.n_heads;
+  const int64_t key_heads = KeyOf<int64_t>(c, "key_heads") > 0 ? KeyOf<int64_t>(c, "key_heads") : c.n_heads;
   const int64_t seq_len = x.size(1);
   const auto map = [&](const std::string& name, const torch::Tensor& rows) {
     return torch::matmul(
@@ -26,12 +26,12 @@ inline torch::Tensor GatedSoftmaxMix(
   };
   const auto prepared = [&](const std::string& name, int64_t count) {
     torch::Tensor y = heads(map(name, x), count);  // [B, heads, T, K]
-    if (c.query_key_norm) {
+    if (KeyOf<bool>(c, "query_key_norm")) {
       y = y / torch::sqrt(y.pow(2).mean(-1, true) + c.norm_eps) *
           weights.at(prefix + name + "_norm.weight");
     }
     if (c.positions != Positions::kRotary) return y;
-    const int64_t width = c.rotary_width > 0 ? c.rotary_width : c.d_key;
+    const int64_t width = KeyOf<int64_t>(c, "rotary_width") > 0 ? KeyOf<int64_t>(c, "rotary_width") : c.d_key;
     const torch::Tensor angles =
         torch::arange(seq_len, x.options()).unsqueeze(1) *
         torch::pow(c.rotary_base, torch::arange(width / 2, x.options()) *
@@ -58,7 +58,7 @@ inline torch::Tensor GatedSoftmaxMix(
     out.push_back(torch::matmul(torch::softmax(scores, -1), v.select(1, g)));
   }
   torch::Tensor rows = torch::cat(out, -1);
-  if (c.output_gate) rows = rows / (1 + torch::exp(-map("gate", x)));
+  if (KeyOf<bool>(c, "output_gate")) rows = rows / (1 + torch::exp(-map("gate", x)));
   return map("out", rows);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/feature_map.h"
 #include "torch_nn/models/plain_gated_softmax.h"
 #include "torch_nn/models/plain_rwkv.h"
 #include "torch_nn/torch.h"
@@ -126,7 +127,7 @@ inline torch::Tensor Causal(int64_t seq_len) {
 // One attention: its kind, whether it turns queries and keys, the pairs [T, S]
 // or [B, 1, T, S] bool it allows, and tensors of its own.
 struct Rule {
-  AttentionKind kind = AttentionKind::kLinear;
+  AttentionKind kind = MixerKind("linear");
   bool rotary = false;
   torch::Tensor allowed;
   torch::Tensor omega = {};                  // [K, columns]
@@ -135,9 +136,9 @@ struct Rule {
 
 inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
   AttentionKind kind = config.attention;
-  if (kind == AttentionKind::kConditionalFull) {
-    kind = allowed.size(-1) > config.length_limit ? AttentionKind::kLinear
-                                                  : AttentionKind::kFull;
+  if (kind == MixerKind("conditional-full")) {
+    kind = allowed.size(-1) > KeyOf<int64_t>(config, "length_limit") ? MixerKind("linear")
+                                                  : MixerKind("full");
   }
   return {kind, config.positions == Positions::kRotary, allowed};
 }
@@ -145,15 +146,15 @@ inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
 // Pairs of a softmax kind among those allowed; scores [B, H, T, S].
 inline torch::Tensor Chosen(const ModelConfig& config, const Rule& rule,
                             const torch::Tensor& scores) {
-  if (rule.kind == AttentionKind::kLocal) {
-    const int64_t c = config.local_context;
+  if (rule.kind == MixerKind("local")) {
+    const int64_t c = KeyOf<int64_t>(config, "local_context");
     const torch::Tensor distance =  // j - i
         torch::arange(scores.size(3)).unsqueeze(0) -
         torch::arange(scores.size(2)).unsqueeze(1);
     return rule.allowed & (distance >= -(c / 2)) & (distance < (c + 1) / 2);
   }
-  if (rule.kind == AttentionKind::kExactTopk) {
-    const int64_t k = std::min(config.topk, scores.size(3));
+  if (rule.kind == MixerKind("exact-topk")) {
+    const int64_t k = std::min(KeyOf<int64_t>(config, "topk"), scores.size(3));
     const torch::Tensor masked = scores.masked_fill(~rule.allowed, -INFINITY);
     return rule.allowed &
            (masked >= std::get<0>(masked.topk(k, -1)).slice(-1, k - 1));
@@ -182,11 +183,11 @@ inline torch::Tensor AttentionFree(const Rule& rule,
 inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
                             torch::Tensor queries, torch::Tensor keys,
                             const torch::Tensor& values) {
-  const bool linear = rule.kind == AttentionKind::kLinear;
+  const bool linear = rule.kind == MixerKind("linear");
   const bool after =
       rule.rotary && linear && config.rotary_place == RotaryPlace::kAfter;
   const torch::Tensor allowed = rule.allowed;
-  if (rule.kind >= AttentionKind::kAftFull) {
+  if (rule.kind >= MixerKind("aft-full")) {
     return AttentionFree(rule, queries, keys, values);
   }
   if (rule.rotary && !after) {
@@ -201,11 +202,11 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
             scores.masked_fill(~Chosen(config, rule, scores), -INFINITY), -1),
         values);
   }
-  queries = Phi(config.feature_map, queries, rule.omega);
-  keys = Phi(config.feature_map, keys, rule.omega);
+  queries = Phi(KeyOf<FeatureMap>(config, "feature_map"), queries, rule.omega);
+  keys = Phi(KeyOf<FeatureMap>(config, "feature_map"), keys, rule.omega);
   const torch::Tensor kept = allowed.to(queries.dtype());
   torch::Tensor products = torch::matmul(queries, keys.mT());
-  if (config.feature_map == FeatureMap::kPoly2) {  // 1 + 2 y + y^2
+  if (KeyOf<FeatureMap>(config, "feature_map") == FeatureMap::kPoly2) {  // 1 + 2 y + y^2
     products =
         (1 + products / std::sqrt(static_cast<double>(config.d_key))).pow(2);
   }
@@ -217,11 +218,11 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
           : weights;
   const torch::Tensor numerators = torch::matmul(turned, values);
   const torch::Tensor denominators = weights.sum(-1, true);
-  switch (config.denominator) {
+  switch (KeyOf<Denominator>(config, "denominator")) {
     case Denominator::kNone:
       return numerators;
     case Denominator::kCompat:
-      return numerators / (denominators + config.eps);
+      return numerators / (denominators + KeyOf<double>(config, "eps"));
     case Denominator::kSigned:  // far from 0 here
     case Denominator::kExact:
       break;

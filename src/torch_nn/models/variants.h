@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/feature_map.h"
 #include "core/text.h"
 
 namespace tarn::nn::models_test {
@@ -41,48 +42,47 @@ inline std::vector<ModelConfig> KindVariants(Arch arch) {
     configs.back().d_value = 4;  // aft: as d_key
     change(configs.back());
   };
-  using enum AttentionKind;
   for (const int64_t context : {1, 3, 4}) {
     add([&](ModelConfig& c) {
-      c.attention = kLocal, c.local_context = context;
+      c.attention = MixerKind("local"), SetKey(c, "local_context", context);
     });
   }
   for (const int64_t topk : {2, 32}) {
-    add([&](ModelConfig& c) { c.attention = kExactTopk, c.topk = topk; });
+    add([&](ModelConfig& c) { c.attention = MixerKind("exact-topk"), SetKey(c, "topk", topk); });
   }
   add([](ModelConfig& c) {
-    c.attention = kExactTopk, c.topk = 3, c.positions = Positions::kRotary;
+    c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3), c.positions = Positions::kRotary;
   });
   for (const int64_t limit : {3, 100}) {
     add([&](ModelConfig& c) {
-      c.attention = kConditionalFull, c.length_limit = limit;
-      c.feature_map = FeatureMap::kFavorPositive;
+      c.attention = MixerKind("conditional-full"), SetKey(c, "length_limit", limit);
+      SetKey(c, "feature_map", FeatureMap::kFavorPositive);
     });
   }
   add([](ModelConfig& c) {
-    c.attention = kAftFull, c.max_sequence_length = 9;
-    c.aft_parameterization = 5;
+    c.attention = MixerKind("aft-full"), SetKey(c, "max_sequence_length", 9);
+    SetKey(c, "aft_parameterization", 5);
   });
-  add([](ModelConfig& c) { c.attention = kAftSimple; });
+  add([](ModelConfig& c) { c.attention = MixerKind("aft-simple"); });
   for (const FeatureMap map :
        {FeatureMap::kRelu2, FeatureMap::kPoly2, FeatureMap::kFavor,
         FeatureMap::kFavorPositive, FeatureMap::kRff, FeatureMap::kSmoothedRff,
         FeatureMap::kGrf}) {
     add([&](ModelConfig& c) {
-      c.feature_map = map;
-      c.n_dims = UsesOmega(map) ? 9 : 0;
+      SetKey(c, "feature_map", map);
+      SetKey(c, "n_dims", UsesOmega(map) ? 9 : 0);
       // Rows of relu's features may be all 0; the oracle divides by them.
       if (map == FeatureMap::kRelu2 || map == FeatureMap::kGrf) {
-        c.denominator = Denominator::kCompat, c.eps = 0.25;
+        SetKey(c, "denominator", Denominator::kCompat), SetKey(c, "eps", 0.25);
       }
       if (map == FeatureMap::kPoly2) c.positions = Positions::kRotary;
     });
   }
   for (const FeatureMap map :
        {FeatureMap::kFavor, FeatureMap::kFavorPositive}) {
-    add([&](ModelConfig& c) { c.feature_map = map, c.stabilise = true; });
+    add([&](ModelConfig& c) { SetKey(c, "feature_map", map), SetKey(c, "stabilise", true); });
   }
-  add([](ModelConfig& c) { c.denominator = Denominator::kSigned; });
+  add([](ModelConfig& c) { SetKey(c, "denominator", Denominator::kSigned); });
   return configs;
 }
 
@@ -101,7 +101,7 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
       ModelConfig config = SmallConfig(arch);
       config.n_layers = 3;
       config.d_value = 4;  // aft: as d_key
-      config.eps = 0.25;
+      SetKey(config, "eps", 0.25);
       config.norm = norm;
       config.layers = LayersFromText(layers);
       configs.push_back(config);
@@ -169,7 +169,7 @@ inline std::vector<ModelConfig> GatedVariants() {
     add(layers).positions = Positions::kRotary;
     ModelConfig& partial = add(layers);
     partial.positions = Positions::kRotary;
-    partial.rotary_width = 2;
+    SetKey(partial, "rotary_width", 2);
   }
   for (const char* layers : {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,full"}) {
     ModelConfig& config = add(layers);
@@ -195,17 +195,16 @@ inline std::vector<ModelConfig> GatedVariants() {
 // Kinds that decide by hashes: whole sequences only.
 inline std::vector<ModelConfig> HashVariants(Arch arch) {
   std::vector<ModelConfig> configs;
-  using enum AttentionKind;
   for (const AttentionKind kind :
-       {kClustered, kImprovedClustered, kCausalImprovedClustered, kReformer}) {
+       {MixerKind("clustered"), MixerKind("improved-clustered"), MixerKind("causal-improved-clustered"), MixerKind("reformer")}) {
     ModelConfig config = SmallConfig(arch);
     config.attention = kind;
-    config.clusters = 3;
-    config.iterations = 4;
-    config.bits = 7;
-    config.topk = 2;
-    config.hash_chunk = 2;
-    config.rounds = 2;
+    SetKey(config, "clusters", 3);
+    SetKey(config, "iterations", 4);
+    SetKey(config, "bits", 7);
+    SetKey(config, "topk", 2);
+    SetKey(config, "hash_chunk", 2);
+    SetKey(config, "rounds", 2);
     try {
       FinishConfig(config);
     } catch (const ArgumentError&) {
@@ -262,7 +261,7 @@ inline std::vector<ModelConfig> Variants(Arch arch) {
   if (arch > Arch::kSeq2seq) return EarlierVariants(arch);
   std::vector<ModelConfig> configs;
   for (const AttentionKind kind :
-       {AttentionKind::kLinear, AttentionKind::kFull}) {
+       {MixerKind("linear"), MixerKind("full")}) {
     for (const Norm norm : {Norm::kPre, Norm::kPost}) {
       for (const Positions positions :
            {Positions::kNone, Positions::kSinusoidal, Positions::kLearned,
@@ -279,7 +278,7 @@ inline std::vector<ModelConfig> Variants(Arch arch) {
   config.positions = Positions::kRotary;
   config.rotary_place = RotaryPlace::kAfter;
   configs.push_back(config);
-  config.denominator = Denominator::kNone;
+  SetKey(config, "denominator", Denominator::kNone);
   configs.push_back(config);
   config = SmallConfig(arch);
   config.positions = Positions::kSinusoidal;
@@ -287,15 +286,15 @@ inline std::vector<ModelConfig> Variants(Arch arch) {
   config.final_norm = false;
   configs.push_back(config);
   config = SmallConfig(arch);
-  config.denominator = Denominator::kCompat;
+  SetKey(config, "denominator", Denominator::kCompat);
   config.activation = Activation::kRelu;
   config.tied_head = arch != Arch::kEncoder;
   configs.push_back(config);
   if (arch == Arch::kSeq2seq) {  // one kind within, another across
-    config.cross_attention = CrossAttention::kFull;
+    config.cross_attention = MixerKind("full");
     configs.push_back(config);
-    config.attention = AttentionKind::kFull;
-    config.cross_attention = CrossAttention::kLinear;
+    config.attention = MixerKind("full");
+    config.cross_attention = MixerKind("linear");
     configs.push_back(config);
   }
   if (arch == Arch::kEncoder) {
@@ -321,7 +320,7 @@ inline std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
                 " ", Name(c.positions), " ", Name(c.rotary_place), " ",
                 Name(c.norm), " ", Name(c.norm_kind), " ", Name(c.feed_forward),
-                " ", Name(c.denominator), " ", Name(c.feature_map), " ",
+                " ", Name(KeyOf<Denominator>(c, "denominator")), " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
                 Name(c.task), " ", c.n_layers);
 }
 

@@ -32,7 +32,7 @@ struct StateSlot {
 /// The form of the states of one mixer; everything that is done with a state
 /// follows from it.
 struct StateForm {
-  AttentionKind kind = AttentionKind::kLinear;
+  AttentionKind kind{};
   std::vector<StateSlot> slots;
   int64_t window = kMaxLength;      // tokens that a cache keeps at most
   int64_t max_length = kMaxLength;  // tokens that a sequence may have

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/feature_map.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
@@ -42,27 +43,26 @@ ModelConfig Config(Arch arch = Arch::kDecoder) {
 std::vector<ModelConfig> Variants() {
   std::vector<ModelConfig> configs;
   using Change = std::function<void(ModelConfig&)>;
-  using enum AttentionKind;
   const std::vector<Change> changes = {
       [](ModelConfig&) {},
-      [](ModelConfig& c) { c.denominator = Denominator::kSigned; },
-      [](ModelConfig& c) { c.feature_map = FeatureMap::kRff, c.n_dims = 9; },
+      [](ModelConfig& c) { SetKey(c, "denominator", Denominator::kSigned); },
+      [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRff), SetKey(c, "n_dims", 9); },
       [](ModelConfig& c) {
-        c.feature_map = FeatureMap::kFavor, c.stabilise = true;
+        SetKey(c, "feature_map", FeatureMap::kFavor), SetKey(c, "stabilise", true);
       },
       [](ModelConfig& c) {
         c.positions = Positions::kRotary;
         c.rotary_place = RotaryPlace::kAfter;
       },
-      [](ModelConfig& c) { c.attention = kFull, c.d_value = 3; },
-      [](ModelConfig& c) { c.attention = kLocal, c.local_context = 4; },
-      [](ModelConfig& c) { c.attention = kExactTopk, c.topk = 3; },
+      [](ModelConfig& c) { c.attention = MixerKind("full"), c.d_value = 3; },
+      [](ModelConfig& c) { c.attention = MixerKind("local"), SetKey(c, "local_context", 4); },
+      [](ModelConfig& c) { c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3); },
       [](ModelConfig& c) {
-        c.attention = kAftFull, c.max_sequence_length = 30;
-        c.aft_parameterization = 5;
+        c.attention = MixerKind("aft-full"), SetKey(c, "max_sequence_length", 30);
+        SetKey(c, "aft_parameterization", 5);
       },
-      [](ModelConfig& c) { c.attention = kAftSimple; },
-      [](ModelConfig& c) { c.cross_attention = CrossAttention::kFull; },
+      [](ModelConfig& c) { c.attention = MixerKind("aft-simple"); },
+      [](ModelConfig& c) { c.cross_attention = MixerKind("full"); },
       [](ModelConfig& c) { c.layers = LayersFromText("linear,full"); },
       [](ModelConfig& c) {
         c.layers = LayersFromText(
@@ -74,7 +74,7 @@ std::vector<ModelConfig> Variants() {
       ModelConfig config = Config(arch);
       change(config);
       if (arch == Arch::kDecoder &&
-          config.cross_attention != CrossAttention::kDerived) {
+          config.cross_attention != kDerivedMixer) {
         continue;
       }
       FinishConfig(config);
@@ -86,7 +86,7 @@ std::vector<ModelConfig> Variants() {
 
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
-                " ", Name(c.feature_map), " ", Name(c.denominator));
+                " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ", Name(KeyOf<Denominator>(c, "denominator")));
 }
 
 std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,
@@ -192,7 +192,7 @@ TEST_F(StackStateFile, InitialStatesNoSequencesAndOtherTypes) {
     }
   }
   ModelConfig config = Config();
-  config.attention = AttentionKind::kFull;
+  config.attention = MixerKind("full");
   const auto half = EvalModel(config);
   half->to(torch::kBFloat16);
   const StackState state = ReadState(*half);
@@ -207,7 +207,7 @@ TEST_F(StackStateFile, InitialStatesNoSequencesAndOtherTypes) {
 
 TEST_F(StackStateFile, OtherModelsAreRefused) {
   ModelConfig config = Config();
-  config.feature_map = FeatureMap::kRff;
+  SetKey(config, "feature_map", FeatureMap::kRff);
   const auto model = EvalModel(config);
   SaveState(*model, ReadState(*model), path_);
   // After more training the state still fits; with other features it does not.
@@ -217,20 +217,20 @@ TEST_F(StackStateFile, OtherModelsAreRefused) {
     for (auto& parameter : trained->parameters()) parameter.mul_(1.5);
   }
   EXPECT_NO_THROW(LoadState(*trained, path_));
-  config.feature_seed = 1;
+  SetKey(config, "feature_seed", 1);
   ExpectRefused(*EvalModel(config), ": model");
-  config.feature_seed = 0;
+  SetKey(config, "feature_seed", 0);
   const auto redrawn = EvalModel(config);
   redrawn->RedrawFeatures(1);
   ExpectRefused(*redrawn, ": model");
-  config.denominator = Denominator::kCompat;
+  SetKey(config, "denominator", Denominator::kCompat);
   ExpectRefused(*EvalModel(config), ": model");
   ExpectRefused(*EvalModel(Config(Arch::kSeq2seq)), ": model");
   ModelConfig classifier = Config(Arch::kEncoder);
   classifier.n_classes = 2;
   EXPECT_THROW(LoadState(*EvalModel(classifier), path_), ArgumentError);
   config = Config();
-  config.attention = AttentionKind::kReformer;
+  config.attention = MixerKind("reformer");
   EXPECT_THROW(LoadState(*EvalModel(config), path_), ArgumentError);
 }
 
@@ -241,7 +241,7 @@ TEST_F(StackStateFile, StatesOfOtherModelsAreNotSaved) {
   };
   EXPECT_EQ(ErrorCode::kArgument, save({}));
   ModelConfig config = Config();
-  config.attention = AttentionKind::kFull;
+  config.attention = MixerKind("full");
   EXPECT_EQ(ErrorCode::kArgument, save(ReadState(*EvalModel(config))));
   StackState state = ReadState(*model);
   state.layers[1].lengths = state.layers[1].lengths + 1;
@@ -257,7 +257,7 @@ TEST_F(StackStateFile, StatesOfOtherModelsAreNotSaved) {
 
 TEST_F(StackStateFile, MetadataAndLengthsAreChecked) {
   ModelConfig config = Config(Arch::kSeq2seq);
-  config.attention = AttentionKind::kFull;
+  config.attention = MixerKind("full");
   const auto model = EvalModel(config);
   SaveState(*model, ReadState(*model), good_);
   const std::vector<std::pair<std::string, std::string>> changes = {
@@ -343,7 +343,7 @@ TEST_F(StackStateFile, TensorsAreComparedWithWhatTheModelHas) {
 
 TEST_F(StackStateFile, DamageAnywhereIsFound) {
   ModelConfig config = Config(Arch::kSeq2seq);
-  config.cross_attention = CrossAttention::kFull;
+  config.cross_attention = MixerKind("full");
   const auto model = EvalModel(config);
   const StackState state = ReadState(*model);
   SaveState(*model, state, path_);

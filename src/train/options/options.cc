@@ -147,7 +147,7 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
   const bool same_mixers =
       model.attention == below.attention && model.layers == below.layers;
   if (!same_mixers && Find(given, "cross_attention") == nullptr) {
-    model.cross_attention = CrossAttention::kDerived;
+    model.cross_attention = kDerivedMixer;
   }
 }
 
@@ -164,8 +164,7 @@ const Given& ModelFlags(const Given& given, const Given& expanded) {
 // With --init the model is fixed; only what acts in training may change.
 void CheckInitKeeps(const ModelConfig& was, const TrainOptions& now) {
   ModelConfig same = now.model;
-  same.dropout = was.dropout;
-  same.attention_dropout = was.attention_dropout;
+  CopyTrainingKeys(was, same);
   if (same == was) return;
   throw ArgumentError("--init", "no model flags except dropout",
                       "flags that change the model in " + now.init);
@@ -198,9 +197,8 @@ void ExtendPositions(TrainOptions& options, const Given& given) {
   ModelConfig& model = options.model;
   const int64_t longest = LongestRow(options);
   if (Find(given, "max_positions") == nullptr) model.max_positions = longest;
-  if (HasPositionTable(model) &&
-      Find(given, "max_sequence_length") == nullptr) {
-    model.max_sequence_length = longest;
+  for (const char* key : PositionKeys(model)) {
+    if (Find(given, key) == nullptr) SetKey(model, key, longest);
   }
 }
 
@@ -307,8 +305,8 @@ void CheckPositions(const TrainOptions& options) {
   if (model.positions == Positions::kLearned) {
     check("--max-positions", model.max_positions);
   }
-  if (HasPositionTable(model)) {
-    check("--max-sequence-length", model.max_sequence_length);
+  for (const char* key : PositionKeys(model)) {
+    check(FlagName(key).c_str(), KeyOf<int64_t>(model, key));
   }
 }
 
@@ -358,8 +356,10 @@ void TakeFromData(const ModelConfig& saved, const Given& given,
   if (Find(given, "max_positions") == nullptr) {
     model.max_positions = saved.max_positions;
   }
-  if (Find(given, "max_sequence_length") == nullptr) {
-    model.max_sequence_length = saved.max_sequence_length;
+  for (const char* key : PositionKeys(saved)) {
+    if (Find(given, key) == nullptr) {
+      SetKey(model, key, KeyOf<int64_t>(saved, key));
+    }
   }
 }
 
@@ -399,11 +399,13 @@ void CheckSameModel(const ModelConfig& saved, const Given& given,
 
 }  // namespace
 
-bool HasPositionTable(const ModelConfig& model) {
-  const std::vector<AttentionKind> kinds = MixersOf(model);
-  return std::any_of(kinds.begin(), kinds.end(), [](AttentionKind kind) {
-    return Spec(kind).can.position_table;
-  });
+std::vector<const char*> PositionKeys(const ModelConfig& model) {
+  std::vector<const char*> keys;
+  for (const AttentionKind kind : MixersOf(model)) {
+    const char* key = Spec(kind).positions_key;
+    if (key != nullptr) keys.push_back(key);
+  }
+  return keys;
 }
 
 TrainOptions BuildOptions(const Given& given) {

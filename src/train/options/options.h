@@ -110,8 +110,8 @@ TrainOptions BuildOptions(const Given& given);
 std::string DeviceName(Device device);
 std::string PrecisionName(Precision precision);
 
-/// Whether a layer's mixer has weights for max_sequence_length positions.
-bool HasPositionTable(const ModelConfig& model);
+/// The keys that say for how many positions the layers' mixers have weights.
+std::vector<const char*> PositionKeys(const ModelConfig& model);
 
 /// The options a checkpoint was written with, and `given` on top: throws
 /// ArgumentError naming the first that would change the bits of the run.

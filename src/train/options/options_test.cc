@@ -175,7 +175,7 @@ TEST(BuildOptionsTest, PatternsOfLayers) {
   const Given hybrid = With({{"layers", "linear,aft-full"}, {"seq_len", "77"}});
   const TrainOptions options = BuildOptions(hybrid);
   EXPECT_EQ(LayersText(options.model), "linear,aft-full");
-  EXPECT_EQ(options.model.max_sequence_length, 77);
+  EXPECT_EQ(KeyOf<int64_t>(options.model, "max_sequence_length"), 77);
   EXPECT_TRUE(Contains(Refusal([] {
                          BuildOptions(With({{"attention", "full"},
                                             {"layers", "linear,full"}}));
@@ -221,7 +221,7 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
       Task::kClassify);
   EXPECT_EQ(BuildOptions(With({{"config", path}, {"attention", "full"}}))
                 .model.cross_attention,
-            CrossAttention::kFull);
+            MixerKind("full"));
   // --init: the model is that of the folder, dropout apart.
   EXPECT_EQ(BuildOptions(With({{"init", dir.path()}, {"dropout", "0.5"}}))
                 .model.d_model,
@@ -271,14 +271,14 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
   const TrainOptions options = BuildOptions(With(hybrid));
   const ModelConfig& model = options.model;
   EXPECT_EQ(LayersText(model), "linear,local:local_context=8,full");
-  EXPECT_EQ(LayerView(model, 4).attention, AttentionKind::kLocal);
+  EXPECT_EQ(LayerView(model, 4).attention, MixerKind("local"));
   EXPECT_EQ(model.norm_kind, NormKind::kRms);
   EXPECT_EQ(model.feed_forward, FeedForwardKind::kSwiglu);
-  EXPECT_FALSE(HasPositionTable(model));
+  EXPECT_TRUE(PositionKeys(model).empty());
   ModelConfig tables = model;
-  tables.attention = AttentionKind::kAftFull;
+  tables.attention = MixerKind("aft-full");
   tables.layers.clear();
-  EXPECT_TRUE(HasPositionTable(tables));
+  EXPECT_EQ(PositionKeys(tables).size(), 1u);
   // A checkpoint keeps them.
   TrainState state;
   state.options = options;
@@ -322,7 +322,8 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
 
 TEST(BuildOptionsTest, TablesAndMemoryCountEveryLayer) {
   const Given mixed = {{"layers", "linear,aft-full"}, {"seq_len", "77"}};
-  EXPECT_EQ(BuildOptions(With(mixed)).model.max_sequence_length, 77);
+  EXPECT_EQ(KeyOf<int64_t>(BuildOptions(With(mixed)).model, "max_sequence_length"),
+            77);
   const auto need = [](const char* layers) {
     return MemoryEstimate(
         BuildOptions(With({{"layers", layers}, {"n_layers", "2"}})));

@@ -135,7 +135,7 @@ double MemoryEstimate(const TrainOptions& options, int64_t ranks) {
   for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
     for (int64_t i = 0; i < depth; ++i) {
       token += layer;
-      if (LayerView(model, i).attention != AttentionKind::kFull) continue;
+      if (!Spec(LayerView(model, i).attention).can.pairs) continue;
       token += 3 * heads * static_cast<double>(options.seq_len);
     }
   }

@@ -151,9 +151,9 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
   if (model_dir.empty()) {
     // Tables need a row for every byte that is read.
     model.max_positions = std::max(model.max_positions, options.seq_len);
-    if (HasPositionTable(model)) {
-      model.max_sequence_length =
-          std::max(model.max_sequence_length, options.seq_len);
+    for (const char* key : PositionKeys(model)) {
+      SetKey(model, key,
+             std::max(KeyOf<int64_t>(model, key), options.seq_len));
     }
   }
   return data;

@@ -8,8 +8,10 @@
 
 namespace tarn::nn {
 
+namespace aft {
 /// aft-full, aft-simple.
-std::vector<MixerRow> AftRows();
+std::vector<MixerRow> Mixers();
+}
 
 std::shared_ptr<Mixer> MakeAftFull(const ModelConfig& layer, MixerPlace place);
 std::shared_ptr<Mixer> MakeAftSimple(const ModelConfig& layer,

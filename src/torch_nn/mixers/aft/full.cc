@@ -20,11 +20,12 @@ class AftFull : public CachedMixer {
       : CachedMixer(layer, place) {
     const auto inner = register_module(
         "inner_attention", std::make_shared<torch::nn::Module>("inner"));
-    const std::vector<int64_t> table = {layer.max_sequence_length,
-                                        layer.aft_parameterization};
+    const std::vector<int64_t> table = {
+        KeyOf<int64_t>(layer, "max_sequence_length"),
+        KeyOf<int64_t>(layer, "aft_parameterization")};
     u_ = inner->register_parameter("u", torch::randn(table) * kDeviation);
     v_ = inner->register_parameter("v", torch::randn(table) * kDeviation);
-    state_form_->max_length = layer.max_sequence_length;
+    state_form_->max_length = table[0];
   }
 
  protected:
@@ -75,7 +76,7 @@ class AftFull : public CachedMixer {
   // w_ij for i in [first, first + rows), j < columns.
   torch::Tensor PositionBias(int64_t first, int64_t rows,
                              int64_t columns) const {
-    const int64_t most = config_.max_sequence_length;
+    const int64_t most = u_.size(0);
     if (first + rows > most || columns > most) {
       throw ArgumentError("Mixer: x",
                           StrCat("at most max_sequence_length = ", most,

@@ -68,7 +68,7 @@ std::shared_ptr<Mixer> MakeAftSimple(const ModelConfig& layer,
   return std::make_shared<AftSimple>(layer, place);
 }
 
-std::vector<MixerRow> AftRows() {
+std::vector<MixerRow> aft::Mixers() {
   return {{"aft-full", MakeAftFull}, {"aft-simple", MakeAftSimple}};
 }
 

@@ -14,7 +14,8 @@ torch::Tensor SplitHeads(const torch::Tensor& x, int64_t heads) {
 }  // namespace
 
 ProjectedMixer::ProjectedMixer(const ModelConfig& layer, MixerPlace place)
-    : Mixer(layer, place) {
+    : Mixer(layer, place),
+      attention_dropout_(KeyOf<double>(layer, "attention_dropout")) {
   const int64_t keys = layer.n_heads * layer.d_key;
   const int64_t values = layer.n_heads * layer.d_value;
   const int64_t d_model = layer.d_model;
@@ -141,7 +142,7 @@ torch::Tensor ProjectedMixer::ReadHeads(const torch::Tensor& queries,
 }
 
 ops::Dropout ProjectedMixer::DrawAttentionDropout() const {
-  return ops::DrawDropout(is_training() ? config_.attention_dropout : 0.0);
+  return ops::DrawDropout(is_training() ? attention_dropout_ : 0.0);
 }
 
 Heads Turned(const Heads& heads, const RotaryTable& rotary) {

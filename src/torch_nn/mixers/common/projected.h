@@ -53,7 +53,7 @@ class ProjectedMixer : public Mixer {
   virtual void StateBefore(const Heads& heads, const RotaryTable& rotary,
                            const SequenceCut& cut, MixerState& state);
 
-  /// Draws by config.attention_dropout, in training mode only.
+  /// Draws by the key attention_dropout, in training mode only.
   ops::Dropout DrawAttentionDropout() const;
 
   torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
@@ -75,6 +75,8 @@ class ProjectedMixer : public Mixer {
   torch::Tensor ProjectPacked(const torch::Tensor& x,
                               const NormLayer* norm = nullptr) const;
   Heads Split(const torch::Tensor& packed) const;
+
+  const double attention_dropout_;
 };
 
 /// Queries and keys turned by the table; unchanged without one.

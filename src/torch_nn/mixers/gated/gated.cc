@@ -20,6 +20,7 @@ class Gated : public Mixer {
       : Mixer(layer, place),
         form_(form),
         s_(SizesOf(form, layer)),
+        negative_eigenvalues_(KeyOf<bool>(layer, "negative_eigenvalues")),
         weights_(*this, form_, s_, DepthOf(layer, place)) {}
 
   torch::Tensor OutputWeight() const override { return weights_.out->weight; }
@@ -184,7 +185,7 @@ class Gated : public Mixer {
     }
     if (form_.delta) {
       in.betas = torch::sigmoid(WideRows(rows.beta));
-      if (config_.negative_eigenvalues) in.betas = 2 * in.betas;
+      if (negative_eigenvalues_) in.betas = 2 * in.betas;
     }
     // A key of zeros writes nothing and a gate of 0 lets the state pass.
     in.keys = Kept(in.keys, kept);
@@ -208,6 +209,7 @@ class Gated : public Mixer {
 
   const GatedForm& form_;
   const GatedSizes s_;
+  const bool negative_eigenvalues_;
   const GatedWeights weights_;
 };
 
@@ -218,7 +220,7 @@ std::shared_ptr<Mixer> MakeGated(const ModelConfig& layer, MixerPlace place) {
 
 }  // namespace
 
-std::vector<MixerRow> GatedRows() {
+std::vector<MixerRow> gated::Mixers() {
   std::vector<MixerRow> rows;
   for (const GatedForm& form : GatedForms()) {
     rows.push_back({form.name, MakeGated});

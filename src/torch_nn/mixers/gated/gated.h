@@ -1,4 +1,4 @@
-// The mixers of config/gated_form.h: RetNet, Lightning, Mamba-2, GLA, HGRN2,
+// The mixers of mixers/gated/form.h: RetNet, Lightning, Mamba-2, GLA, HGRN2,
 // DeltaNet, Gated DeltaNet and KDA as one module, which its row of that table
 // builds.
 #pragma once
@@ -9,6 +9,8 @@
 
 namespace tarn::nn {
 
-std::vector<MixerRow> GatedRows();
+namespace gated {
+std::vector<MixerRow> Mixers();
+}
 
 }  // namespace tarn::nn

@@ -3,7 +3,7 @@
 // weights' dtype, as their sums decide over a whole sequence.
 #pragma once
 
-#include "config/gated_form.h"
+#include "mixers/gated/form.h"
 #include "torch_nn/mixers/gated/weights.h"
 #include "torch_nn/state/lengths.h"
 #include "torch_nn/torch.h"

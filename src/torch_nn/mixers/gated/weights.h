@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "config/gated_form.h"
+#include "mixers/gated/form.h"
 #include "torch_nn/mixers/mixer.h"
 #include "torch_nn/torch.h"
 

@@ -28,33 +28,33 @@ torch::Tensor Call(const LinearHeads& heads,
 
 }  // namespace
 
-torch::Tensor AttendLinearHeads(const ModelConfig& config,
+torch::Tensor AttendLinearHeads(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 ops::LinearState* sums) {
   ops::MappedAttentionOptions options;
-  options.features.map = config.feature_map;
-  options.features.stabilise = config.stabilise;
-  if (UsesOmega(config.feature_map)) {
+  options.features.map = keys.feature_map;
+  options.features.stabilise = keys.stabilise;
+  if (UsesOmega(keys.feature_map)) {
     const bool wide = heads.queries.scalar_type() == torch::kFloat64;
     options.features.omega =
         heads.omega.to(wide ? torch::kFloat64 : torch::kFloat32);
   }
-  options.denominator = config.denominator;
-  options.eps = config.eps;
+  options.denominator = keys.denominator;
+  options.eps = keys.eps;
   return Call(heads, std::move(options), sums);
 }
 
 // Turned features may be negative, so only the numerator uses them and the
 // weights no longer form an average.
-torch::Tensor AttendTurnedAfter(const ModelConfig& config,
+torch::Tensor AttendTurnedAfter(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums) {
   ops::FeatureMapOptions phi;
-  phi.map = config.feature_map;
+  phi.map = keys.feature_map;
   torch::Tensor phi_queries = ops::Features(phi, heads.queries);
   const torch::Tensor phi_keys = ops::Features(phi, heads.keys);
-  if (config.denominator == Denominator::kExact) {
+  if (keys.denominator == Denominator::kExact) {
     // The ratio is free of the scale of phi(q); scale each row's largest entry
     // to 1, so that the denominator does not underflow early.
     const torch::Tensor largest = phi_queries.detach().abs().amax(-1, true);
@@ -82,7 +82,7 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
   }
   const torch::Tensor numerators =  // [B, T, H, V]
       Call(turned, options, sums != nullptr ? &numerator : nullptr);
-  const bool divided = config.denominator != Denominator::kNone;
+  const bool divided = keys.denominator != Denominator::kNone;
   torch::Tensor denominators;  // [B, T, H, 1]
   if (divided || sums != nullptr) {
     denominators =
@@ -90,8 +90,8 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
   }
   if (sums != nullptr) *sums = {numerator.S, denominator.S.squeeze(-1), {}};
   if (!divided) return numerators;
-  if (config.denominator == Denominator::kCompat) {
-    return numerators / (denominators + config.eps);
+  if (keys.denominator == Denominator::kCompat) {
+    return numerators / (denominators + keys.eps);
   }
   // Rows without a positive denominator are 0, and so is their gradient: the
   // numerator is divided by 1 there, never by 0.
@@ -103,15 +103,15 @@ torch::Tensor AttendTurnedAfter(const ModelConfig& config,
       torch::zeros({}, numerators.options()));
 }
 
-torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
+torch::Tensor AttendTurned(const LinearKeys& keys, const LinearHeads& heads,
                            const RotaryTable& rotary, ops::LinearState* sums) {
-  if (rotary.defined() && config.rotary_place == RotaryPlace::kAfter) {
-    return AttendTurnedAfter(config, heads, rotary, sums);
+  if (rotary.defined() && keys.rotary_place == RotaryPlace::kAfter) {
+    return AttendTurnedAfter(keys, heads, rotary, sums);
   }
   LinearHeads turned = heads;
   turned.queries = Rotate(heads.queries, rotary);
   turned.keys = Rotate(heads.keys, rotary);
-  return AttendLinearHeads(config, turned, sums);
+  return AttendLinearHeads(keys, turned, sums);
 }
 
 }  // namespace tarn::nn

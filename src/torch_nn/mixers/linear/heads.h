@@ -3,7 +3,7 @@
 // takes two calls of the operator.
 #pragma once
 
-#include "config/model_config.h"
+#include "mixers/linear/form.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/feature_maps/feature_maps.h"
@@ -23,21 +23,21 @@ struct LinearHeads {
 /// -> [B, T, H, V] by the config's feature map and denominator. Where `sums` is
 /// given, the keys are added to it (undefined tensors: zeros) and it is
 /// replaced by the new sums; differentiable. O(T + S) time.
-torch::Tensor AttendLinearHeads(const ModelConfig& config,
+torch::Tensor AttendLinearHeads(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 ops::LinearState* sums);
 
 /// The same with queries and keys turned after the feature map (Su et al. 2021,
 /// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
 /// . phi(k_j). S holds turned features, z unturned ones.
-torch::Tensor AttendTurnedAfter(const ModelConfig& config,
+torch::Tensor AttendTurnedAfter(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums);
 
 /// One of the two above, as the config's rotary_place and the table say; an
 /// undefined table turns nothing.
-torch::Tensor AttendTurned(const ModelConfig& config, const LinearHeads& heads,
+torch::Tensor AttendTurned(const LinearKeys& keys, const LinearHeads& heads,
                            const RotaryTable& rotary, ops::LinearState* sums);
 
 }  // namespace tarn::nn

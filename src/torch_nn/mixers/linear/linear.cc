@@ -9,20 +9,20 @@
 namespace tarn::nn {
 namespace {
 
-LinearAttentionOptions KernelOptions(const ModelConfig& config, bool causal) {
+LinearAttentionOptions KernelOptions(const LinearKeys& keys, bool causal) {
   LinearAttentionOptions options;
   options.causal = causal;
-  options.feature_map = config.feature_map;
-  options.denominator = config.denominator;
-  options.eps = static_cast<float>(config.eps);
+  options.feature_map = keys.feature_map;
+  options.denominator = keys.denominator;
+  options.eps = static_cast<float>(keys.eps);
   return options;
 }
 
 // The name of the tensor that the denominator or the feature map needs beside S
 // and z; null: none. See ops::LinearState.
-const char* ExtraOf(const ModelConfig& config) {
-  if (config.denominator == Denominator::kSigned) return "norm_sums";
-  return config.stabilise ? "maxima" : nullptr;
+const char* ExtraOf(const LinearKeys& keys) {
+  if (keys.denominator == Denominator::kSigned) return "norm_sums";
+  return keys.stabilise ? "maxima" : nullptr;
 }
 
 // O(T) time, a state of constant size: S [B, H, C, V], z [B, H, C].
@@ -30,9 +30,10 @@ class Linear : public ProjectedMixer {
  public:
   Linear(const ModelConfig& layer, MixerPlace place)
       : ProjectedMixer(layer, place),
+        keys_(layer),
         features_(*this, "inner_attention", layer, place.index) {
     // The largest exponent of a feature so far, which only this side needs.
-    if (layer.denominator != Denominator::kSigned && layer.stabilise) {
+    if (keys_.denominator != Denominator::kSigned && keys_.stabilise) {
       const std::vector<int64_t>& z = state_form_->slots[1].spec.shape;
       state_form_->slots.push_back({{.name = "maxima", .shape = z}});
     }
@@ -45,14 +46,14 @@ class Linear : public ProjectedMixer {
   torch::Tensor AttendPacked(const torch::Tensor& packed,
                              const RotaryTable& rotary,
                              const torch::Tensor& key_mask) override {
-    const bool fused = IsElementwise(config_.feature_map) &&
-                       config_.denominator != Denominator::kSigned;
+    const bool fused = IsElementwise(keys_.feature_map) &&
+                       keys_.denominator != Denominator::kSigned;
     if (!fused || rotary.defined()) {
       return ProjectedMixer::AttendPacked(packed, rotary, key_mask);
     }
     return ops::LinearAttentionPacked(
         packed, {config_.n_heads, config_.n_heads, config_.d_key},
-        KernelOptions(config_, place_.causal),
+        KernelOptions(keys_, place_.causal),
         key_mask.defined() ? ops::OptionalTensor(key_mask) : std::nullopt);
   }
 
@@ -60,7 +61,7 @@ class Linear : public ProjectedMixer {
                             const torch::Tensor& key_mask) override {
     LinearHeads in = In(heads, place_.causal);
     in.key_mask = key_mask;
-    return AttendTurned(config_, in, rotary, nullptr);
+    return AttendTurned(keys_, in, rotary, nullptr);
   }
 
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable& rotary,
@@ -68,7 +69,7 @@ class Linear : public ProjectedMixer {
     LinearHeads in = In(heads, /*causal=*/true);
     in.key_lengths = taken.lengths;
     ops::LinearState sums = Sums(state);
-    torch::Tensor out = AttendTurned(config_, in, rotary, &sums);
+    torch::Tensor out = AttendTurned(keys_, in, rotary, &sums);
     Store(sums, state);
     return out;
   }
@@ -79,17 +80,17 @@ class Linear : public ProjectedMixer {
                    const SequenceCut& cut, MixerState& state) override {
     ops::LinearState own;
     if (rotary.defined() && config_.rotary_place == RotaryPlace::kAfter) {
-      AttendTurned(config_, In(heads, /*causal=*/true), rotary, &own);
+      AttendTurned(keys_, In(heads, /*causal=*/true), rotary, &own);
     } else {
       const Heads turned = Turned(heads, rotary);
-      AttendLinearHeads(config_,
+      AttendLinearHeads(keys_,
                         In({turned.queries.slice(1, 0, 0), turned.keys,
                             turned.values},
                            /*causal=*/false),
                         &own);
     }
     std::vector<torch::Tensor> parts = {own.S, own.z};
-    const char* extra = ExtraOf(config_);
+    const char* extra = ExtraOf(keys_);
     if (extra != nullptr) parts.push_back(own.extra);
     // The layer's state may hold more behind the tensors of the mixer.
     const auto initial = state.tensors().begin();
@@ -110,7 +111,7 @@ class Linear : public ProjectedMixer {
     LinearHeads in = In({keys.slice(1, 0, 0), keys, values}, /*causal=*/false);
     in.key_mask = key_mask;
     ops::LinearState sums;
-    AttendLinearHeads(config_, in, &sums);
+    AttendLinearHeads(keys_, in, &sums);
     Store(sums, state);
   }
 
@@ -124,7 +125,7 @@ class Linear : public ProjectedMixer {
     const Heads none = {queries, nothing(config_.d_key),
                         nothing(config_.d_value)};
     ops::LinearState sums = Sums(memory);
-    return AttendLinearHeads(config_, In(none, /*causal=*/false), &sums);
+    return AttendLinearHeads(keys_, In(none, /*causal=*/false), &sums);
   }
 
  private:
@@ -142,7 +143,7 @@ class Linear : public ProjectedMixer {
   // maxima [B, H, C], the exponents that S and z are relative to.
   ops::LinearState Joined(const ops::LinearState& a,
                           const std::vector<torch::Tensor>& b) const {
-    if (!config_.stabilise || config_.denominator == Denominator::kSigned) {
+    if (!keys_.stabilise || keys_.denominator == Denominator::kSigned) {
       ops::LinearState sums = {a.S + b[0], a.z + b[1], {}};
       if (b.size() > 2) sums.extra = a.extra + b[2];
       return sums;
@@ -156,22 +157,23 @@ class Linear : public ProjectedMixer {
 
   ops::LinearState Sums(const MixerState& state) const {
     ops::LinearState sums = {state["S"], state["z"], {}};
-    if (const char* extra = ExtraOf(config_)) sums.extra = state[extra];
+    if (const char* extra = ExtraOf(keys_)) sums.extra = state[extra];
     return sums;
   }
 
   void Store(const ops::LinearState& sums, MixerState& state) const {
     state["S"] = sums.S;
     state["z"] = sums.z;
-    if (const char* extra = ExtraOf(config_)) state[extra] = sums.extra;
+    if (const char* extra = ExtraOf(keys_)) state[extra] = sums.extra;
   }
 
+  const LinearKeys keys_;
   RandomFeatures features_;
 };
 
 }  // namespace
 
-std::vector<MixerRow> LinearRows() {
+std::vector<MixerRow> linear::Mixers() {
   return {{"linear", [](const ModelConfig& layer,
                         MixerPlace place) -> std::shared_ptr<Mixer> {
              return std::make_shared<Linear>(layer, place);

@@ -7,6 +7,8 @@
 
 namespace tarn::nn {
 
-std::vector<MixerRow> LinearRows();
+namespace linear {
+std::vector<MixerRow> Mixers();
+}
 
 }  // namespace tarn::nn

@@ -1,5 +1,6 @@
 #include "torch_nn/mixers/linear/random_features.h"
 
+#include "mixers/linear/form.h"
 #include "torch_ops/feature_maps/feature_maps.h"
 
 namespace tarn::nn {
@@ -18,17 +19,18 @@ torch::nn::Module& Descend(torch::nn::Module& owner, const std::string& path) {
 
 RandomFeatures::RandomFeatures(torch::nn::Module& owner,
                                const std::string& path,
-                               const ModelConfig& config, int64_t index)
-    : map_(config.feature_map),
-      redraw_(config.redraw),
-      seed_(config.feature_seed),
-      index_(index) {
+                               const ModelConfig& layer, int64_t index)
+    : index_(index) {
+  const LinearKeys keys(layer);
+  map_ = keys.feature_map;
+  redraw_ = keys.redraw;
+  seed_ = keys.feature_seed;
   if (!UsesOmega(map_)) return;
   omega_ = Descend(owner, path + ".feature_map")
                .register_buffer("omega",
-                                torch::empty({config.d_key,
+                                torch::empty({layer.d_key,
                                               OmegaColumns(map_,
-                                                           config.n_dims)}));
+                                                           keys.n_dims)}));
   Draw(0);
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "config/model_config.h"
+#include "core/feature_map.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {
@@ -13,10 +14,10 @@ namespace tarn::nn {
 class RandomFeatures {
  public:
   /// path: the modules between the owner and the map, separated by dots. Drawn
-  /// for update 0, a function of config.feature_seed and `index` alone.
+  /// for update 0, a function of the key feature_seed and `index` alone.
   RandomFeatures(torch::nn::Module& owner, const std::string& path,
-                 const ModelConfig& config, int64_t index);
-  /// Draws the directions of an update anew where config.redraw says so.
+                 const ModelConfig& layer, int64_t index);
+  /// Draws the directions of an update anew where the key redraw says so.
   void Redraw(int64_t step);
   /// Undefined for maps without directions.
   const torch::Tensor& omega() const { return omega_; }

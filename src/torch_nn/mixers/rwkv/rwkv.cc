@@ -248,7 +248,7 @@ std::shared_ptr<Mixer> Make(const ModelConfig& layer, MixerPlace place) {
 
 }  // namespace
 
-std::vector<MixerRow> RwkvRows() {
+std::vector<MixerRow> rwkv::Mixers() {
   return {{"rwkv6", Make<Six>}, {"rwkv7", Make<Seven>}};
 }
 

@@ -1,4 +1,4 @@
-// The modules of RWKV-6 and RWKV-7 (config/rwkv_form.h).
+// The modules of RWKV-6 and RWKV-7 (mixers/rwkv/form.h).
 #pragma once
 
 #include <vector>
@@ -7,6 +7,8 @@
 
 namespace tarn::nn {
 
-std::vector<MixerRow> RwkvRows();
+namespace rwkv {
+std::vector<MixerRow> Mixers();
+}
 
 }  // namespace tarn::nn

@@ -1,7 +1,7 @@
 // The parameters of an RWKV mixer, under the names of src/mixers/rwkv/spec.cc.
 #pragma once
 
-#include "config/rwkv_form.h"
+#include "mixers/rwkv/form.h"
 #include "torch_nn/mixers/gated/weights.h"
 #include "torch_nn/torch.h"
 

@@ -10,6 +10,8 @@ class Conditional : public ProjectedMixer {
  public:
   Conditional(const ModelConfig& layer, MixerPlace place)
       : ProjectedMixer(layer, place),
+        keys_(layer),
+        length_limit_(KeyOf<int64_t>(layer, "length_limit")),
         features_(*this, "inner_attention.other_attention", layer,
                   place.index) {}
 
@@ -19,7 +21,7 @@ class Conditional : public ProjectedMixer {
   torch::Tensor AttendHeads(const Heads& heads, const RotaryTable& rotary,
                             const torch::Tensor& key_mask) override {
     // The tensor's size decides, padding included: a batch switches as a whole.
-    if (heads.queries.size(1) > config_.length_limit) {
+    if (heads.queries.size(1) > length_limit_) {
       LinearHeads in;
       in.queries = heads.queries;
       in.keys = heads.keys;
@@ -27,7 +29,7 @@ class Conditional : public ProjectedMixer {
       in.key_mask = key_mask;
       in.omega = features_.omega();
       in.causal = place_.causal;
-      return AttendTurned(config_, in, rotary, nullptr);
+      return AttendTurned(keys_, in, rotary, nullptr);
     }
     const Heads turned = Turned(heads, rotary);
     ops::SoftmaxOptions options;
@@ -42,6 +44,8 @@ class Conditional : public ProjectedMixer {
   }
 
  private:
+  const LinearKeys keys_;
+  const int64_t length_limit_;
   RandomFeatures features_;
 };
 

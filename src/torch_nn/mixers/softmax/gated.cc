@@ -1,5 +1,5 @@
-// The module of config/gated_softmax_form.h.
-#include "config/gated_softmax_form.h"
+// The module of mixers/softmax/form.h.
+#include "mixers/softmax/form.h"
 #include "torch_nn/mixers/common/cached.h"
 #include "torch_nn/mixers/softmax/softmax.h"
 #include "torch_ops/layers/layers.h"
@@ -160,6 +160,6 @@ std::shared_ptr<Mixer> Make(const ModelConfig& layer, MixerPlace place) {
 
 }  // namespace
 
-std::vector<MixerRow> GatedSoftmaxRows() { return {{kGatedSoftmax, Make}}; }
+MixerRow GatedSoftmaxRow() { return {kGatedSoftmax, Make}; }
 
 }  // namespace tarn::nn

@@ -68,13 +68,15 @@ class Full : public Softmax {
 
 class Local : public Softmax {
  public:
-  using Softmax::Softmax;
+  Local(const ModelConfig& layer, MixerPlace place)
+      : Softmax(layer, place),
+        local_context_(KeyOf<int64_t>(layer, "local_context")) {}
 
  protected:
   torch::Tensor Call(const Heads& heads,
                      const ops::AttentionMasks& masks) const override {
     return ops::LocalAttention(heads.queries, heads.keys, heads.values,
-                               config_.local_context, masks, Options());
+                               local_context_, masks, Options());
   }
 
   // The window counts places in one sequence: the queries are placed after
@@ -91,19 +93,26 @@ class Local : public Softmax {
     const torch::Tensor key_mask = CacheMask(heads, added, state);
     return Call(placed, Masks(key_mask, /*causal=*/true, 0)).slice(1, before);
   }
+
+ private:
+  const int64_t local_context_;
 };
 
 class ExactTopk : public Softmax {
  public:
-  using Softmax::Softmax;
+  ExactTopk(const ModelConfig& layer, MixerPlace place)
+      : Softmax(layer, place), topk_(KeyOf<int64_t>(layer, "topk")) {}
 
  protected:
   torch::Tensor Call(const Heads& heads,
                      const ops::AttentionMasks& masks) const override {
     return ops::ExactTopkAttention(heads.queries, heads.keys, heads.values,
-                                   config_.topk, masks, Options())
+                                   topk_, masks, Options())
         .out;
   }
+
+ private:
+  const int64_t topk_;
 };
 
 template <typename Kind>
@@ -113,11 +122,12 @@ std::shared_ptr<Mixer> MakeSoftmax(const ModelConfig& layer, MixerPlace place) {
 
 }  // namespace
 
-std::vector<MixerRow> SoftmaxRows() {
+std::vector<MixerRow> softmax::Mixers() {
   return {{"full", MakeSoftmax<Full>},
           {"local", MakeSoftmax<Local>},
           {"exact-topk", MakeSoftmax<ExactTopk>},
-          {"conditional-full", MakeConditional}};
+          {"conditional-full", MakeConditional},
+          GatedSoftmaxRow()};
 }
 
 }  // namespace tarn::nn

@@ -8,10 +8,12 @@
 
 namespace tarn::nn {
 
-/// full, local, exact-topk, conditional-full.
-std::vector<MixerRow> SoftmaxRows();
-/// config/gated_softmax_form.h.
-std::vector<MixerRow> GatedSoftmaxRows();
+namespace softmax {
+/// full, local, exact-topk, conditional-full, gated-full.
+std::vector<MixerRow> Mixers();
+}
+/// The mixer of mixers/softmax/form.h.
+MixerRow GatedSoftmaxRow();
 
 /// conditional-full: full up to length_limit tokens, then linear.
 std::shared_ptr<Mixer> MakeConditional(const ModelConfig& layer,

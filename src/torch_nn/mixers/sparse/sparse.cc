@@ -1,5 +1,6 @@
 #include "torch_nn/mixers/sparse/sparse.h"
 
+#include "mixers/sparse/form.h"
 #include "torch_nn/mixers/common/projected.h"
 #include "torch_ops/sparse/clustered.h"
 #include "torch_ops/sparse/reformer.h"
@@ -9,13 +10,16 @@ namespace {
 
 class Hashing : public ProjectedMixer {
  public:
-  using ProjectedMixer::ProjectedMixer;
+  Hashing(const ModelConfig& layer, MixerPlace place)
+      : ProjectedMixer(layer, place), keys_(layer) {}
 
  protected:
   int64_t HashSeed() const {
     if (!is_training()) return place_.index;
     return torch::empty({}, torch::kInt64).random_().item<int64_t>();
   }
+
+  const SparseKeys keys_;
 };
 
 // Tokens after the last one kept are padding, also as queries: [B].
@@ -42,11 +46,11 @@ class Clustered : public Hashing {
                             const torch::Tensor& key_mask) override {
     const Heads turned = Turned(heads, rotary);
     ops::ClusteredOptions options;
-    options.clusters = config_.clusters;
-    options.iterations = config_.iterations;
-    options.bits = config_.bits;
-    options.hash_bias = config_.hash_bias;
-    options.topk = config_.topk;
+    options.clusters = keys_.clusters;
+    options.iterations = keys_.iterations;
+    options.bits = keys_.bits;
+    options.hash_bias = keys_.hash_bias;
+    options.topk = keys_.topk;
     if (key_mask.defined()) {
       options.key_mask = key_mask;
       options.query_lengths = QueryLengths(key_mask);
@@ -71,9 +75,9 @@ class Reformer : public Hashing {
                             const torch::Tensor& key_mask) override {
     const Heads turned = Turned(heads, rotary);
     ops::ReformerOptions options;
-    options.chunk_size = config_.hash_chunk;
-    options.bits = config_.bits;
-    options.rounds = config_.rounds;
+    options.chunk_size = keys_.hash_chunk;
+    options.bits = keys_.bits;
+    options.rounds = keys_.rounds;
     options.dropout = DrawAttentionDropout();
     options.hash_seed = HashSeed();
     return ops::ReformerAttention(turned.queries, turned.values,
@@ -92,7 +96,7 @@ std::shared_ptr<Mixer> MakeSparse(const ModelConfig& layer, MixerPlace place) {
 
 }  // namespace
 
-std::vector<MixerRow> SparseRows() {
+std::vector<MixerRow> sparse::Mixers() {
   return {{"clustered", MakeSparse<Clustered<ops::ClusteredAttention>>},
           {"improved-clustered",
            MakeSparse<Clustered<ops::ImprovedClusteredAttention>>},

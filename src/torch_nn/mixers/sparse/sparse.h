@@ -10,6 +10,8 @@
 namespace tarn::nn {
 
 /// clustered, improved-clustered, causal-improved-clustered, reformer.
-std::vector<MixerRow> SparseRows();
+namespace sparse {
+std::vector<MixerRow> Mixers();
+}
 
 }  // namespace tarn::nn

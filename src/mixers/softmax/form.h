@@ -23,12 +23,21 @@ struct GatedSoftmaxSizes {
   explicit GatedSoftmaxSizes(const ModelConfig& layer)
       : d_model(layer.d_model),
         heads(layer.n_heads),
-        key_heads(layer.key_heads > 0 ? layer.key_heads : layer.n_heads),
+        key_heads(KeyHeads(layer)),
         d_key(layer.d_key),
         d_value(layer.d_value),
-        rotary(layer.positions == Positions::kRotary ? layer.RotaryWidth() : 0),
-        normed(layer.query_key_norm),
-        gated(layer.output_gate) {}
+        rotary(layer.positions == Positions::kRotary ? RotaryWidth(layer) : 0),
+        normed(KeyOf<bool>(layer, "query_key_norm")),
+        gated(KeyOf<bool>(layer, "output_gate")) {}
+
+  static int64_t KeyHeads(const ModelConfig& layer) {
+    const int64_t given = KeyOf<int64_t>(layer, "key_heads");
+    return given > 0 ? given : layer.n_heads;
+  }
+  static int64_t RotaryWidth(const ModelConfig& layer) {
+    const int64_t given = KeyOf<int64_t>(layer, "rotary_width");
+    return given > 0 ? given : layer.d_key;
+  }
 
   int64_t queries() const { return heads * d_key; }
   int64_t keys() const { return key_heads * d_key; }

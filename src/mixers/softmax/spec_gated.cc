@@ -1,6 +1,7 @@
-#include "config/gated_softmax_form.h"
+#include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/softmax/form.h"
 #include "mixers/softmax/spec.h"
 
 namespace tarn::mixers {
@@ -39,24 +40,41 @@ MixerCost Cost(const ModelConfig& layer, int64_t n, bool causal) {
 
 void Check(const ModelConfig& layer) {
   const std::string named = StrCat(" for attention '", kGatedSoftmax, "'");
-  if (layer.key_heads > 0 && layer.n_heads % layer.key_heads != 0) {
+  const int64_t key_heads = KeyOf<int64_t>(layer, "key_heads");
+  const int64_t rotary_width = KeyOf<int64_t>(layer, "rotary_width");
+  if (key_heads > 0 && layer.n_heads % key_heads != 0) {
     throw ArgumentError(
         "key_heads",
         StrCat("0 or a divisor of n_heads = ", layer.n_heads, named),
-        StrCat(layer.key_heads));
+        StrCat(key_heads));
   }
-  if (layer.rotary_width > layer.d_key || layer.rotary_width % 2 != 0) {
+  if (rotary_width > layer.d_key || rotary_width % 2 != 0) {
     throw ArgumentError(
         "rotary_width",
         StrCat("an even width up to d_key = ", layer.d_key, named),
-        StrCat(layer.rotary_width));
+        StrCat(rotary_width));
   }
+}
+
+std::vector<OwnKey> Keys() {
+  std::vector<OwnKey> keys = {
+      {.name = "rotary_width",
+       .help = "channels that 'gated-full' rotates; 0: d_key",
+       .type = IntegerKey{0, kMaxWidth, 0}},
+      {.name = "output_gate",
+       .help = "sigmoid gates multiply the values of 'gated-full'",
+       .type = FlagKey{true}},
+      {.name = "query_key_norm",
+       .help = "'gated-full' normalises queries and keys",
+       .type = FlagKey{true}}};
+  for (OwnKey& key : keys) key.section = "gated_softmax";
+  return keys;
 }
 
 }  // namespace
 
-std::vector<MixerSpec> GatedSoftmaxMixers() {
-  return {{.name = kGatedSoftmax,
+MixerSpec GatedSoftmaxMixer() {
+  return {.name = kGatedSoftmax,
            .family = "softmax",
            .sections = {"grouping", "gated_softmax"},
            .can = {.bidirectional = false, .recurrent = true},
@@ -64,6 +82,7 @@ std::vector<MixerSpec> GatedSoftmaxMixers() {
            .weights = Weights,
            .state = State,
            .cost = Cost,
+           .keys = Keys(),
            .reads = [](const ModelConfig& layer) {
              std::vector<const char*> keys = {"key_heads", "output_gate",
                                               "query_key_norm"};
@@ -71,7 +90,9 @@ std::vector<MixerSpec> GatedSoftmaxMixers() {
                keys.push_back("rotary_width");
              }
              return keys;
-           }}};
+           },
+           .rotary_key = "rotary_width",
+           .place = 6};
 }
 
 }  // namespace tarn::mixers

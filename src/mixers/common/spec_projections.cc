@@ -1,4 +1,4 @@
-#include "mixers/common/projections.h"
+#include "mixers/common/spec_projections.h"
 
 namespace tarn {
 

@@ -1,4 +1,4 @@
-#include "config/rwkv_form.h"
+#include "mixers/rwkv/form.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,8 @@ RwkvSizes RwkvSizesOf(const ModelConfig& layer) {
   s.inputs = s.seven ? 6 : 5;
   const int64_t root = static_cast<int64_t>(
       std::lround(2.5 * std::sqrt(static_cast<double>(s.d_model)) / 8)) * 8;
-  s.rank = layer.gate_rank > 0 ? layer.gate_rank : std::max<int64_t>(8, root);
+  const int64_t given = KeyOf<int64_t>(layer, "gate_rank");
+  s.rank = given > 0 ? given : std::max<int64_t>(8, root);
   s.gate_rank = 2 * s.rank;
   s.shift_rank = s.rank;
   s.norm_eps = layer.norm_eps * static_cast<double>(s.d_key);

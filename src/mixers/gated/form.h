@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "config/model_config.h"
@@ -86,6 +87,9 @@ std::span<const GatedForm> GatedForms();
 /// The row of a mixer's name, or null.
 const GatedForm* FindGatedForm(std::string_view name);
 GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer);
+
+/// The row as a JSON object, its words in lower case, for other languages.
+std::string FormText(const GatedForm& form);
 
 /// Divides the numbers of kLogSigmoid.
 inline constexpr float kLogSigmoidDivisor = 16.0f;

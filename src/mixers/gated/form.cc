@@ -1,4 +1,4 @@
-#include "config/gated_form.h"
+#include "mixers/gated/form.h"
 
 #include <cmath>
 
@@ -67,7 +67,8 @@ constexpr GatedForm kForms[] = {
 };
 
 int64_t Rank(const GatedForm& form, const ModelConfig& layer) {
-  if (layer.gate_rank > 0) return layer.gate_rank;
+  const int64_t given = KeyOf<int64_t>(layer, "gate_rank");
+  if (given > 0) return given;
   return form.gate == DecayGate::kLogSigmoid ? kGlaRank : layer.d_value;
 }
 
@@ -86,15 +87,16 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   GatedSizes s;
   s.d_model = layer.d_model;
   s.heads = layer.n_heads;
-  s.key_heads =
-      form.grouped && layer.key_heads > 0 ? layer.key_heads : layer.n_heads;
+  const int64_t key_heads =
+      form.grouped ? KeyOf<int64_t>(layer, "key_heads") : 0;
+  s.key_heads = key_heads > 0 ? key_heads : layer.n_heads;
   s.d_key = layer.d_key;
   s.d_value = layer.d_value;
   s.keys = s.key_heads * s.d_key;
   s.values = s.heads * s.d_value;
   s.gates = !form.projected() ? 0 : form.channels() ? s.heads * s.d_key : s.heads;
   s.rank = form.low_rank() ? Rank(form, layer) : 0;
-  s.width = form.convolution ? layer.conv_width : 0;
+  s.width = form.convolution ? KeyOf<int64_t>(layer, "conv_width") : 0;
   s.channels = 2 * s.keys + s.values;
   s.norm_groups = form.span == NormSpan::kHead  ? s.heads
                   : form.span == NormSpan::kAll ? 1
