@@ -39,6 +39,7 @@ _OF_SEQUENCES = (
     "reformer_bias",
     "rotary_rows",
     "short_convolution",
+    "token_shift",
 )
 
 

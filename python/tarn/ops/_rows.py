@@ -43,6 +43,18 @@ def decay_gate(
 ) -> tuple[Tensor, Tensor]: ...
 
 
+@overload
+def decay_gate(
+    x: Tensor,
+    A_log: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    form: GateForm = "softplus",
+    scale: float = 1.0,
+    return_second: bool,
+) -> Tensor | tuple[Tensor, Tensor]: ...
+
+
 def decay_gate(
     x: Tensor,
     A_log: Tensor | None = None,
