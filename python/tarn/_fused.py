@@ -34,7 +34,7 @@ def serves(*tensors: torch.Tensor) -> bool:
     return not torch.is_autocast_enabled("cpu")
 
 
-def unheard(module: torch.nn.Module) -> bool:
+def has_no_hooks(module: torch.nn.Module) -> bool:
     """Whether a call of the module runs nothing but its class's forward."""
     return not (
         module._forward_hooks
@@ -51,7 +51,7 @@ def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
     without as `bias` says; else an empty list."""
     weights = []
     for module in modules:
-        if type(module) is not torch.nn.Linear or not unheard(module):
+        if type(module) is not torch.nn.Linear or not has_no_hooks(module):
             return []
         if (module.bias is not None) != bias:
             return []
@@ -62,7 +62,7 @@ def linears(*modules: Any, bias: bool = True) -> list[torch.nn.Linear]:
 def dropout_of(module: torch.nn.Module) -> float | None:
     """The probability with which a plain dropout acts now; None for another module,
     or where everything is dropped."""
-    if type(module) is not torch.nn.Dropout or not unheard(module) or module.p >= 1:
+    if type(module) is not torch.nn.Dropout or not has_no_hooks(module) or module.p >= 1:
         return None
     return module.p if module.training else 0.0
 
@@ -70,7 +70,7 @@ def dropout_of(module: torch.nn.Module) -> float | None:
 def plain_norm(norm: torch.nn.Module) -> dict | None:
     """The arguments for `tarn.ops.residual_norm`; None for a norm that it cannot compute."""
     plain: Any = norm
-    if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not unheard(norm):
+    if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not has_no_hooks(norm):
         return None
     gamma, beta = plain.weight, getattr(norm, "bias", None)
     if gamma is None or gamma.dim() != 1 or plain.eps is None or not serves(gamma):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from tarn import _tables as tables
-from tarn._fused import dropout_of, linears, plain_norm, unheard
+from tarn._fused import dropout_of, has_no_hooks, linears, plain_norm
 from tarn.events import AttentionEvent, Event, QKVEvent
 
 _DENOMINATORS = ("exact", "compat", "none")
@@ -75,12 +75,12 @@ class Part:
             self.facts = inner.facts_of(inner.arguments(), self.heads, *widths)
         if cross is not None:
             self._take_cross(layer, cross, arguments, widths)
-        want(all(unheard(module) for module in self.modules))
+        want(all(has_no_hooks(module) for module in self.modules))
 
     def _take_inner(self, inner: Any) -> Softmax | tuple[str, str, float] | None:
         """The operator's arguments for an attention that it computes with the layers;
         None for any other attention."""
-        if not says_one_call(inner) or not unheard(inner):
+        if not says_one_call(inner) or not has_no_hooks(inner):
             return None
         if hasattr(inner, "softmax_temp"):
             found: Softmax | tuple[str, str, float] = Softmax(inner.softmax_temp)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.modules.module as torch_modules
 from torch.utils.hooks import RemovableHandle
 
-from tarn._fused import plain_norm, serves, unheard
+from tarn._fused import has_no_hooks, plain_norm, serves
 from tarn._step_parts import Part, Place, says_one_call, want
 
 # The hooks that run where no gradient is recorded.
@@ -47,7 +47,7 @@ class Plan:
         self.methods: list[Place] = []
         if owner is not None:
             want(self.memory is not None)
-            want(all(says_one_call(layer) and unheard(layer) for layer in layers))
+            want(all(says_one_call(layer) and has_no_hooks(layer) for layer in layers))
             modules += layers
             self.methods += [(layer.__dict__, "step") for layer in layers]
             self.parents += [owner.layers._modules, owner._modules]

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tarn._fused import Branch, unheard, whole
+from tarn._fused import Branch, has_no_hooks, whole
 from tarn._hooks import call, heard, hooked
 from tarn.attention._projections import SteppedProjections
 from tarn.attention._steps import MemoryReader
@@ -125,11 +125,11 @@ class AttentionLayer(SteppedProjections):
 def branch_of(attention: Any, queries: torch.Tensor, memory: torch.Tensor, **masks: Any) -> Branch:
     """The result of an attention on queries and a memory. An attention that is no
     plain AttentionLayer is called as it is."""
-    plain = isinstance(attention, AttentionLayer) and unheard(attention)
+    plain = isinstance(attention, AttentionLayer) and has_no_hooks(attention)
     if plain and type(attention).forward is AttentionLayer.forward:
         return attention.unbiased(queries, memory, memory, **masks)
     masked = getattr(attention, "masked", None)  # of a tarn.nn.Mixer
-    if masked is not None and unheard(attention):
+    if masked is not None and has_no_hooks(attention):
         return masked(queries, memory, memory, **masks)
     return Branch(attention(queries, memory, memory, **masks))
 

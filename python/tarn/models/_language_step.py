@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from tarn._fused import unheard
+from tarn._fused import has_no_hooks
 from tarn._layer_step import Steps, new_states, plan_for, read_states, steps_after
 from tarn._step_parts import UNREAD, Memory, says_one_call, want
 from tarn._step_plan import Plan
@@ -42,7 +42,7 @@ class LanguagePlan(Plan):
             want(type(table) is torch.nn.Embedding and table.max_norm is None)
             around.append(table)
         around = [model, stack, *around]
-        want(all(unheard(module) for module in around))
+        want(all(has_no_hooks(module) for module in around))
         self.modules += around
         self.parents.append(model._modules)
         methods = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]

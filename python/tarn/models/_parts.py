@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tarn._fused import unheard
+from tarn._fused import has_no_hooks
 from tarn.masking import LengthMask
 from tarn.models._tokens import (
     rows_of,
@@ -184,7 +184,7 @@ class Embedding:
             and not torch.compiler.is_compiling()
             and type(tokens_module) is torch.nn.Embedding
             and tokens_module.max_norm is None
-            and unheard(tokens_module)
+            and has_no_hooks(tokens_module)
             and table is None
             and not self.concat
         )

@@ -10,7 +10,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._configurations import finished
-from tarn._fused import Branch, unheard, whole
+from tarn._fused import Branch, has_no_hooks, whole
 from tarn._hooks import hooked
 from tarn.attention import CausalLinearAttention
 from tarn.attention import LinearAttention as PlainLinearAttention
@@ -181,10 +181,10 @@ class LinearAttention(Attention):
         inner = self.inner_attention
         if type(inner) is not (CausalLinearAttention if self.causal else PlainLinearAttention):
             return False
-        return unheard(inner) and all(
+        return has_no_hooks(inner) and all(
             isinstance(part, torch.nn.Linear)
             and type(part).forward is torch.nn.Linear.forward
-            and unheard(part)
+            and has_no_hooks(part)
             for part in maps
         )
 

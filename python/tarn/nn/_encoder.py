@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tarn import _tables as tables
 from tarn import ops
-from tarn._fused import Branch, unbiased, unheard
+from tarn._fused import Branch, has_no_hooks, unbiased
 from tarn._hooks import call, heard, hooked
 from tarn._stacks import with_carried
 from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_after
@@ -37,7 +37,7 @@ def _plain(module: Any, kind: type[torch.nn.Module], bias: bool | None = None) -
     return (
         isinstance(module, kind)
         and type(module).forward is kind.forward
-        and unheard(module)
+        and has_no_hooks(module)
         and module.weight is not None
         and bias in (None, module.bias is not None)
     )
