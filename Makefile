@@ -36,11 +36,11 @@ demo: setup ## Train on real text, then generate (TEXT=, PRESET=, STEPS=, OUT=)
 	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@TEXT='$(TEXT)' PRESET='$(PRESET)' STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo.sh
 
-demo-names: setup ## Names to pronunciation: softmax beside linear (STEPS=, OUT=, NAMES=)
+demo-names: setup ## Names to pronunciation: softmax and linear (STEPS=, OUT=, NAMES=)
 	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' NAMES='$(NAMES)' scripts/demo_names.sh
 
-demo-listops: setup ## ListOps up to 200 tokens: softmax beside linear (STEPS=, OUT=)
+demo-listops: setup ## ListOps up to 200 tokens: softmax and linear (STEPS=, OUT=)
 	@scripts/build.sh $(BUILD) release tarn tarn-train
 	@STEPS='$(STEPS)' OUT='$(OUT)' BUILD='$(BUILD)' scripts/demo_listops.sh
 

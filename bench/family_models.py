@@ -1,6 +1,6 @@
 """Model directories of the recurrent families with random weights, about 150 million
-parameters, and the amount of their work. They are made by tarn's own modules, since each
-family has tensors of its own."""
+parameters, and the amount of their work. They are made by tarn's own modules, since
+each family has its own tensors."""
 
 import json
 

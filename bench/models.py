@@ -47,7 +47,7 @@ def m150(quick=False):
 
 def paper(name, quick=False):
     """The shapes of Katharopoulos et al. 2020, 4.2: "mnist" or "cifar"; post-norm
-    and ReLU as there, byte embedding beside sines of the position."""
+    and ReLU as there, byte embedding concatenated with sines of the position."""
     layers = 1 if quick else {"mnist": 8, "cifar": 16}[name]
     return model(
         f"{name}-{layers}",

@@ -1,7 +1,7 @@
 """Generation by torch on the CPU, one token per step: fast-transformers'
 recurrent encoder and torch's LSTM, at the shapes of the paper's images.
 
-The models read what tarn's do: an embedding of the byte beside sines of the
+The models read what tarn's do: an embedding of the byte concatenated with sines of the
 position, layers, a head over 256 symbols. Sampling is not timed.
 """
 

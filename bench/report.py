@@ -67,10 +67,10 @@ def plain_goal(goal):
     """One line of text for a goal."""
     unit = goal["unit"]
     verdict = {True: "holds", False: "DOES NOT HOLD", None: "no goal here"}
-    beside = f" ({goal['beside']})" if goal["beside"] else ""
+    remark = f" ({goal['beside']})" if goal["beside"] else ""
     return (
         f"  {verdict[goal['holds']]}: {goal['measure']}: {figure(goal['value'], unit)}, "
-        f"must be {goal['relation']} {figure(goal['bound'], unit)}{beside}"
+        f"must be {goal['relation']} {figure(goal['bound'], unit)}{remark}"
         + ("" if goal["valid"] else " INVALID")
     )
 
@@ -79,7 +79,7 @@ def plain_goal(goal):
 
 
 def _path(folder, target, machine=""):
-    """avx3.json, or avx3_amd.json for a machine that has a column of its own."""
+    """avx3.json, or avx3_amd.json for a machine that has its own column."""
     stem = f"{target}_{machine}" if machine else target
     return pathlib.Path(folder) / f"{stem.lower()}.json"
 
@@ -97,7 +97,7 @@ def _rounded(value):
 
 def add(folder, table, ctx, column=""):
     """Stores a table in place of its last measurement. column: name of a machine whose
-    results stand beside those of others."""
+    results are shown next to those of others."""
     import machine
 
     facts = machine.facts()

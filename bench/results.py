@@ -30,10 +30,10 @@ class Table:
         self.name, self.title, self.note = name, title, note
         self.rows, self.goals, self.plots = [], [], []
 
-    def goal(self, measure, bounds, value, unit="x", valid=True, beside=""):
+    def goal(self, measure, bounds, value, unit="x", valid=True, remark=""):
         """A line of the table of goals. bounds: the least value for each SIMD
         target, {"AVX3": 6, "AVX2": 3.5} ("*" for all; "<=" first for the most);
-        beside: text shown with the figure, such as the bound it is compared with."""
+        remark: text shown with the figure, such as the bound it is compared with."""
         target = native.simd_target()
         relation = bounds.get("relation", ">=")
         bound = bounds.get(target, bounds.get("*"))
@@ -49,7 +49,7 @@ class Table:
                 "value": value,
                 "holds": holds,
                 "valid": bool(valid),
-                "beside": beside,
+                "beside": remark,  # the key of stored results
             }
         )
 

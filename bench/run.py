@@ -6,8 +6,8 @@
     python bench/run.py --case matmul rows=64 inputs=1024 outputs=4096
 
 Results are added to docs/benchmarks/<target>.json (--out; with --machine NAME to
-<target>_<NAME>.json), and the report with its figures is written anew from all
-results there; that alone needs matplotlib. With --dry nothing is written.
+<target>_<NAME>.json), and the report with its figures is regenerated from all results
+there; that alone needs matplotlib. With --dry nothing is written.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def show(table):
 
 
 def run_case(words, ctx):
-    """One kernel case beside sgemm."""
+    """One kernel case compared with sgemm."""
     params = dict(word.split("=", 1) for word in words[1:])
     table = results.Table("case", " ".join(words))
     with native.Case(words[0], ctx.threads, **params) as case:
@@ -73,7 +73,7 @@ def write_report(folder):
         report.write(folder)
     except NoMatplotlib as error:
         print(
-            f"bench: {folder}: the report is not written anew: {error}; the results are "
+            f"bench: {folder}: the report is not regenerated: {error}; the results are "
             "there, and `bench/run.py --report` writes it",
             file=sys.stderr,
         )
@@ -88,7 +88,7 @@ def parse():
     what.add_argument("--all", action="store_true", help="every measure")
     what.add_argument("--kernels", action="store_true", help="those without peers")
     what.add_argument("--list", action="store_true")
-    what.add_argument("--report", action="store_true", help="write the report anew")
+    what.add_argument("--report", action="store_true", help="regenerate the report")
     what.add_argument("--case", nargs="+", metavar="NAME", help="one kernel case")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--repeats", type=int, default=15)

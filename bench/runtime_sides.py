@@ -58,8 +58,8 @@ class Work:
 
 
 def step_side(name, model, work, weights="f32", most_position=900):
-    """One step of one sequence; the state starts anew before the positions that
-    a learned table may not have."""
+    """One step of one sequence; the state starts again before the positions that a
+    learned table may not have."""
     state = runtime.State(model)
     turn = [0]
 

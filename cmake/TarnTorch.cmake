@@ -35,6 +35,6 @@ target_link_directories(tarn_torch INTERFACE ${TARN_TORCH_DIR}/lib)
 target_link_libraries(tarn_torch INTERFACE
   ${TARN_TORCH_DIR}/lib/libtorch.so ${TARN_TORCH_DIR}/lib/libtorch_cpu.so
   ${TARN_TORCH_DIR}/lib/libc10.so)
-# The wheel's OpenMP library sits beside libtorch_cpu under a hashed name.
+# The wheel's OpenMP library is next to libtorch_cpu under a hashed name.
 target_link_options(tarn_torch INTERFACE
   -Wl,-rpath-link,${TARN_TORCH_DIR}/lib)

@@ -1,5 +1,5 @@
 // One prompt, several continuations: the prompt is read once, and each
-// continuation goes on from a copy of the state. Copying costs the bytes of the
+// continuation starts from a copy of the state. Copying costs the bytes of the
 // state, whatever the length of the prompt.
 //
 //   g++ -std=c++20 examples/fork_state.cc -Iinclude -Lbuild -ltarn

@@ -1,6 +1,6 @@
 """One prompt, several continuations: the prompt is read once, and each continuation
-goes on from a copy of the state. Copying costs the bytes of the state, whatever
-the length of the prompt.
+starts from a copy of the state. Copying costs the bytes of the state, whatever the
+length of the prompt.
 
 Usage: .venv/bin/python examples/fork_state.py MODEL [PROMPT [COPIES [TOKENS]]]
 MODEL is the directory of a language model, such as models/demo of `make demo`.

@@ -2,8 +2,9 @@
 that transformers has for CPUs, then by tarn's kernels, with seconds and losses of both.
 
 Usage: .venv/bin/python examples/tiny_qwen.py [UPDATES [TEXT]]   (20, a page of docs/)
-Three of four layers are gated delta rules, the fourth is softmax attention. Each side runs
-in a process of its own, since transformers looks for kernels when a model is imported.
+Three of four layers are gated delta rules, the fourth is softmax attention. Each side
+runs in a separate process, since transformers looks for kernels when a model is
+imported.
 """
 
 import pathlib

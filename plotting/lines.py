@@ -1,4 +1,4 @@
-"""Curves with their names beside them."""
+"""Curves with their names next to them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes. `marks` are (x, y, text) beside the lines, `x_ticks` the
+    """One set of axes. `marks` are (x, y, text) next to the lines, `x_ticks` the
     numbers below the axis where matplotlib must not choose them."""
 
     series: Sequence[Series]

@@ -1,4 +1,4 @@
-"""Numbers for people, in tables and beside axes."""
+"""Numbers for people, in tables and next to axes."""
 
 from __future__ import annotations
 

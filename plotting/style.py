@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# One colour per kind of model on every page. Everybody can tell them apart (Okabe
-# and Ito's palette), and names stand beside the lines. Kinds that stand on no common
-# page share one.
+# One colour per type of model on every page. Readers with any colour vision can tell
+# them apart (Okabe and Ito's palette), and names are next to the lines. Types that are
+# on no common page share one.
 COLOURS = {
     "linear": "#0072b2",
     "softmax": "#d55e00",

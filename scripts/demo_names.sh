@@ -1,6 +1,6 @@
 #!/bin/sh
 # Names to their pronunciation, as a sequence-to-sequence task: softmax and
-# linear attention of the same sizes beside each other, one table at the end.
+# linear attention of the same sizes side by side, one table at the end.
 # `make demo-names` runs this after set-up and build. The pronunciations are
 # synthetic: espeak-ng makes them. Environment: see run_demo.py; and
 #   NAMES   a list of names, one per line; default ../shared/data/names/names.txt

@@ -47,7 +47,7 @@ def pronounce(names: list[str], voice: str) -> list[str]:
     phonemes: list[str] = []
     for begin in range(0, len(names), BATCH):
         part = names[begin : begin + BATCH]
-        # A blank line ends a clause, so that every name is a clause of its own.
+        # A blank line ends a clause, so that every name is a separate clause.
         done = subprocess.run(
             [PACKAGE, "-q", "--ipa", "-v", voice],
             input="".join(f"{name}\n\n" for name in part).encode(),

@@ -1,5 +1,5 @@
-"""Images per second against the number generated together, at the paper's MNIST
-shape, beside fast-transformers at batch 64 and the bound of sgemm."""
+"""Images per second against the number generated together, at the paper's MNIST shape,
+compared with fast-transformers at batch 64 and the bound of sgemm."""
 
 import harness
 import limits
@@ -88,7 +88,7 @@ def _goals(table, work, samples, ours, theirs, rates, limit):
         results.at_least(1.0),
         growth,
         valid=limit["valid"],
-        beside=", ".join(f"{n}: {rate:.2f}/s" for n, rate in rates),
+        remark=", ".join(f"{n}: {rate:.2f}/s" for n, rate in rates),
     )
     largest = table.rows[len(ours) - 1]
     table.goal(
@@ -106,5 +106,5 @@ def _goals(table, work, samples, ours, theirs, rates, limit):
         results.at_least(2.0, 1.5),
         harness.ratio(samples[theirs.name], samples[f"tarn, batch {count}"]),
         valid=limit["valid"],
-        beside=f"at 100 % of sgemm it would be {bound:.2f}x",
+        remark=f"at 100 % of sgemm it would be {bound:.2f}x",
     )

@@ -56,7 +56,7 @@ def _measure(kind, ctx):
         GOALS[kind],
         harness.ratio(samples[peer.INSTALLED], samples["tarn"]),
         valid=limit["valid"],
-        beside=f"{tuned:.1f}x its tuned build",
+        remark=f"{tuned:.1f}x its tuned build",
     )
     table.plot(
         kind,

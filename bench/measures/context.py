@@ -54,7 +54,7 @@ def softmax(ctx):
         statistics.median(pairs),
         unit="share",
         valid=limit["valid"],
-        beside=f"{1 / samples[step.name].median:.1f} tokens/s",
+        remark=f"{1 / samples[step.name].median:.1f} tokens/s",
     )
     return table
 
@@ -125,6 +125,6 @@ def million(ctx):
         "bytes of the state at token 1,010,000 over those at token 1,000",
         results.at_most(1.0),
         max(sizes) / min(sizes),
-        beside=f"{max(sizes):,} bytes",
+        remark=f"{max(sizes):,} bytes",
     )
     return table

@@ -151,7 +151,7 @@ def measure(ctx):
         results.at_least(1.5),
         harness.ratio(samples[peer.INSTALLED], samples["tarn"]),
         valid=limit["valid"],
-        beside=f"{tuned:.2f}x its tuned build; the products alone would give {bound:.2f}x",
+        remark=f"{tuned:.2f}x its tuned build; the products alone would give {bound:.2f}x",
     )
     table.plot(
         "copy_task",

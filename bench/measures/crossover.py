@@ -44,7 +44,7 @@ def measure(ctx):
         crossing,
         unit="tokens",
         valid=all(row["valid"] for row in table.rows),
-        beside=", ".join(f"N {n}: {r:.2f}x" for n, r in points),
+        remark=", ".join(f"N {n}: {r:.2f}x" for n, r in points),
     )
     table.plot(
         "crossover",

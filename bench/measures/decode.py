@@ -53,14 +53,14 @@ def _decode(table, ctx, work, f32, bf16):
         shares[0],
         unit="share",
         valid=limit["valid"],
-        beside=f"{rates[0]:.1f} tokens/s; bfloat16 {100 * shares[1]:.0f} %",
+        remark=f"{rates[0]:.1f} tokens/s; bfloat16 {100 * shares[1]:.0f} %",
     )
     table.goal(
         "decode with bfloat16 weights against float32",
         results.at_least(1.8),
         harness.ratio(samples["decode f32"], samples["decode bf16"]),
         valid=limit["valid"],
-        beside=f"{rates[1]:.1f} tokens/s",
+        remark=f"{rates[1]:.1f} tokens/s",
     )
 
 
@@ -80,6 +80,6 @@ def _prefill(table, ctx, work, f32, bf16):
         table.rows[-2]["share_of_sgemm"],
         unit="share",
         valid=limit["valid"],
-        beside=f"{tokens / samples['prefill f32'].median:.0f} tokens/s; bfloat16 "
+        remark=f"{tokens / samples['prefill f32'].median:.0f} tokens/s; bfloat16 "
         f"{100 * table.rows[-1]['share_of_sgemm']:.0f} %",
     )

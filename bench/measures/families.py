@@ -203,13 +203,13 @@ def forms(ctx):
                         results.at_least(bound),
                         quotient(samples["transformers"]),
                         valid=limit["valid"],
-                        beside=told,
+                        remark=told,
                     )
                 table.goal(
                     f"{name}, {width} wide, {what}, against plain torch",
                     results.at_least(3.0),
                     quotient(samples["plain torch"]),
                     valid=limit["valid"],
-                    beside=told,
+                    remark=told,
                 )
     return table

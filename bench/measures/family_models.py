@@ -42,7 +42,7 @@ def steps(ctx):
                 harness.bandwidth_share(every[0], samples, every[1]),
                 unit="share",
                 valid=limit["valid"],
-                beside=f"{1e3 * samples['tarn'].median:.2f} ms",
+                remark=f"{1e3 * samples['tarn'].median:.2f} ms",
             )
             copy.close()
     return table
@@ -77,7 +77,7 @@ def _decode(table, ctx, kind, work, model):
         harness.bandwidth_share(step, samples, read),
         unit="share",
         valid=limit["valid"],
-        beside=f"{1 / samples['step'].median:.1f} tokens/s",
+        remark=f"{1 / samples['step'].median:.1f} tokens/s",
     )
 
 
@@ -94,5 +94,5 @@ def _prefill(table, ctx, kind, work, model):
         table.rows[-1]["share_of_sgemm"],
         unit="share",
         valid=limit["valid"],
-        beside=f"{tokens / samples['prefill'].median:.0f} tokens/s",
+        remark=f"{tokens / samples['prefill'].median:.0f} tokens/s",
     )

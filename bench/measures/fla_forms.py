@@ -157,6 +157,6 @@ def measure(ctx):
             results.at_most(1.0),
             worst[most],
             valid=limit["valid"],
-            beside=f"{most} threads",
+            remark=f"{most} threads",
         )
     return table

@@ -103,7 +103,7 @@ def _table_of(table, name, layers, steps, every, work, ctx):
             results.at_least(goal),
             harness.ratio(samples["fast-transformers"], samples[f"tarn {kind}"]),
             valid=limit["valid"],
-            beside=f"{samples[f'tarn {kind}'].median:.3f} s per image; reading the "
+            remark=f"{samples[f'tarn {kind}'].median:.3f} s per image; reading the "
             f"weights at {rate / 1e9:.0f} GB/s takes {reading:.3f} s; LSTM "
             f"{harness.ratio(samples['torch LSTM'], samples[f'tarn {kind}']):.1f}x",
         )

@@ -74,6 +74,6 @@ def measure(ctx):
                 f"{title}, {part}, against transformers' torch forms",
                 results.at_least(2.0),
                 statistics.median(a / b for a, b in pairs),
-                beside=f"{statistics.median(seconds['tarn']) * 1e3:,.1f} ms",
+                remark=f"{statistics.median(seconds['tarn']) * 1e3:,.1f} ms",
             )
     return table

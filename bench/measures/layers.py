@@ -120,7 +120,7 @@ def _goal(table, name, goal, sides, samples, limit):
         results.at_most(goal),
         over["tarn, dropout 0.1"],
         valid=limit["valid"],
-        beside=f"without dropout {over['tarn, dropout 0.0']:.2f}x; fast-transformers "
+        remark=f"without dropout {over['tarn, dropout 0.0']:.2f}x; fast-transformers "
         f"{over['fast-transformers (tuned), dropout 0.1']:.2f}x, without "
         f"{over['fast-transformers (tuned), dropout 0.0']:.2f}x; the products run at "
         f"{100 * share:.0f} % of sgemm",

@@ -1,5 +1,5 @@
-"""Measures the runtime beside other processes: with a core taken by another process, and
-the cost of an idle model."""
+"""Measures the runtime while other processes run: with a core taken by another process,
+and the cost of an idle model."""
 
 import contextlib
 import os
@@ -84,7 +84,7 @@ def core_taken(ctx):
                 results.at_least(0.9),
                 harness.ratio(samples[pair[0].name], samples[every[2].name]),
                 valid=limit["valid"],
-                beside="two threads undisturbed "
+                remark="two threads undisturbed "
                 f"{harness.ratio(samples[pair[0].name], samples[pair[1].name]):.2f}x",
             )
     return table

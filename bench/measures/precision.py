@@ -1,4 +1,4 @@
-"""A training step in bfloat16 beside the same in float32: `tarn train
+"""A training step in bfloat16 compared with the same in float32: `tarn train
 --precision bf16`, and the softmax model in plain PyTorch under autocast. The gain
 depends on the processor: with AMX torch's bfloat16 product is several times as fast
 as float32's, without it there is no gain."""
@@ -56,7 +56,7 @@ def _width(table, ctx, depth, width, batch, seq_len, gained, against):
         row = limits.row(side, samples[side.name], limit)
         table.rows.append(row | {"model": name, "tokens_per_s": rate})
     amx = _has_amx()
-    beside = "" if amx else "no AMX: the goals are of machines with it"
+    remark = "" if amx else "no AMX: the goals are of machines with it"
     for text, other, bound in (
         ("over its float32 step", "tarn train", gained),
         ("against plain PyTorch under autocast", "plain PyTorch, softmax, autocast", against),
@@ -66,7 +66,7 @@ def _width(table, ctx, depth, width, batch, seq_len, gained, against):
             results.at_least(bound) if amx else {},
             harness.ratio(samples[other], samples["tarn train, bf16"]),
             valid=limit["valid"],
-            beside=beside,
+            remark=remark,
         )
 
 

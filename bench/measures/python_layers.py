@@ -68,7 +68,7 @@ def measure(ctx):
             results.at_least(2.0),
             harness.ratio(samples[peer.TUNED], samples["tarn"]),
             valid=limit["valid"],
-            beside=f"{harness.ratio(samples[peer.INSTALLED], samples['tarn']):.2f}x as pip "
+            remark=f"{harness.ratio(samples[peer.INSTALLED], samples['tarn']):.2f}x as pip "
             f"installs it; {samples['tarn'].median * 1e3:.1f} ms",
         )
     return table

@@ -105,7 +105,7 @@ def _pairs(table, ctx, what, cases, make):
                 results.at_least(goal),
                 harness.ratio(samples[NAMES[PEER]], samples["tarn"]),
                 valid=limit["valid"],
-                beside=f"{micro['tarn']:.0f} us per step, {micro[NAMES[PEER]]:.0f} us",
+                remark=f"{micro['tarn']:.0f} us per step, {micro[NAMES[PEER]]:.0f} us",
             )
 
 
@@ -163,7 +163,7 @@ def _language(table, ctx):
             rate[name],
             unit="",
             valid=limit["valid"],
-            beside=f"plain PyTorch {rate[sides[2].name]:.0f}, the runtime on one "
+            remark=f"plain PyTorch {rate[sides[2].name]:.0f}, the runtime on one "
             f"thread {rate[sides[3].name]:.0f}",
         )
 

@@ -34,7 +34,7 @@ def measure(ctx):
             results.at_least(goal),
             harness.ratio(samples[sides[0].name], samples[sides[1].name]),
             valid=limit["valid"],
-            beside=f"sgemm {gain:.2f}x",
+            remark=f"sgemm {gain:.2f}x",
         )
         for case in cases:
             case.close()

@@ -52,6 +52,6 @@ def measure(ctx):
             f"memory of a training step, {name}, against plain PyTorch's",
             results.at_most(0.8),
             most["tarn.models"] / max(most["plain PyTorch, softmax"], 1),
-            beside=", ".join(f"{side} {size / 2**20:.0f} MiB" for side, size in most.items()),
+            remark=", ".join(f"{side} {size / 2**20:.0f} MiB" for side, size in most.items()),
         )
     return table

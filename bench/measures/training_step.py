@@ -44,7 +44,7 @@ LONGEST_SOFTMAX = 2048
 
 @functools.lru_cache(maxsize=1)
 def _folder():
-    """A folder with a text of its own, removed when the process ends."""
+    """A folder with its own text, removed when the process ends."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tarn-training-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     draw = random.Random(1)
@@ -225,7 +225,7 @@ def _shape(table, ctx, depth, width, batch, seq_len, over, against):
             results.at_most(over),
             quotient("tarn train", "products"),
             valid=limit["valid"],
-            beside=told,
+            remark=told,
         )
     if against:
         table.goal(
@@ -233,7 +233,7 @@ def _shape(table, ctx, depth, width, batch, seq_len, over, against):
             results.at_least(against),
             quotient("plain PyTorch, softmax", "tarn train"),
             valid=limit["valid"],
-            beside=told,
+            remark=told,
         )
     table.goal(
         f"tarn.models in Python, {name}, over tarn train",

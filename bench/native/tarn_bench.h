@@ -25,7 +25,7 @@ TARN_BENCH_API const char* tarn_bench_case_name(int64_t index);
 
 /* Allocates and fills the buffers of a case. params: "name=value ..."; what is
  * not named has the case's default, `sets` copies of all buffers are used in
- * turn. The case has a pool of `threads` workers of its own. */
+ * turn. The case has its own pool of `threads` workers. */
 TARN_BENCH_API int tarn_bench_create(const char* name, const char* params,
                                      int threads, tarn_bench_case** made,
                                      char* error, int64_t error_bytes);

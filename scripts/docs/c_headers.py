@@ -101,7 +101,7 @@ def c_page(header: str) -> str:
 
 
 def matching(text: str, at: int) -> int:
-    """The position behind the brace that closes the one at `at`."""
+    """The position after the brace that closes the one at `at`."""
     depth = 0
     for i in range(at, len(text)):
         depth += {"{": 1, "}": -1}.get(text[i], 0)
@@ -164,7 +164,7 @@ def members(body: str) -> list[tuple[str, list[str]]]:
                             break
                         stop += 1
                 stop += 1
-            behind = matching(body, stop) if body[stop] == "{" else stop + 1
+            after = matching(body, stop) if body[stop] == "{" else stop + 1
             text = declaration(body[at:stop])
             special = is_special(text) and found and found[-1][1]
             if special and not is_special(found[-1][1][-1]):
@@ -173,7 +173,7 @@ def members(body: str) -> list[tuple[str, list[str]]]:
                 found.append(("", []))
                 fresh = False
             found[-1][1].append(text)
-            rest = body.find("\n", behind)
+            rest = body.find("\n", after)
             at = len(body) if rest < 0 else rest + 1
             comment = []
     return [group for group in found if group[1]]

@@ -210,7 +210,7 @@ def test_what_can_be_exceeded_is_a_reference():
 
 @pytest.mark.skipif(not pinned(), reason="not the matplotlib of requirements.txt")
 def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
-    """In a process of its own, so that no order of a set or a run affects the bytes."""
+    """In a separate process, so that no order of a set or a run affects the bytes."""
     log = DOCS / "demonstrations" / "demo.jsonl"
     done = draw_log(log, tmp_path / "demo.svg", PYTHONHASHSEED="7")
     assert done.returncode == 0, done.stderr
@@ -310,7 +310,7 @@ def test_benchmarks_print_and_store_without_matplotlib(tmp_path, without_matplot
     words = ("--quick", "--only", "crossover", "--out", out)  # has a figure
     done = run(bench, *words, PYTHONPATH=without_matplotlib)
     assert done.returncode == 0, done.stderr
-    assert " ms" in done.stdout and "not written anew" in done.stderr
+    assert " ms" in done.stdout and "not regenerated" in done.stderr
     assert "want matplotlib" in done.stderr and not list(out.glob("*.svg"))
     assert not (out / "README.md").exists()
     done = run(bench, "--report", "--out", out, PYTHONPATH=without_matplotlib)

@@ -256,7 +256,7 @@ def table():
             else:
                 texts.append(f"[✓][{tests.setdefault(cell, len(tests) + 1)}]")
         lines.append(f"| **{kind}** | " + " | ".join(texts) + " |")
-    lines += ["", "The error messages behind the dashes:", ""]
+    lines += ["", "The error messages for the dashes:", ""]
     lines += [f"{number}. {words}" for words, number in refusals.items()]
     lines += [""]
     lines += [f'[{n}]: ../{_source_of(test)} "{test}"' for test, n in tests.items()]
@@ -289,7 +289,7 @@ def test_every_googletest_of_the_table_exists():
         program, test = name.split(": ")
         path = _BUILD / program
         if not path.is_file():
-            pytest.skip(f"{program} is not built beside the library")
+            pytest.skip(f"{program} is not built next to the library")
         suite, case = test.split(".")
         done = subprocess.run([path, "--gtest_list_tests"], capture_output=True, text=True)
         listed = done.stdout.split(f"\n{suite}.\n")
