@@ -1,6 +1,6 @@
-"""Colour images of 3,072 bytes, where softmax's square of the length weighs: linear
-and softmax attention, and LSH attention beside them, each for the same wall time
-(Katharopoulos et al. 2020, table 2)."""
+"""Colour images of 3,072 bytes, where softmax's square of the length weighs: linear and softmax
+attention, and LSH attention with them, each for the same wall time (Katharopoulos et al. 2020,
+table 2)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from experiments.core.packing import unpacked
 from experiments.core.types import ExperimentError
 from experiments.timed_images import Timed
 
-# The first that is there, by --data or beside the checkout.
+# The first that is there, by --data or next to the checkout.
 SETS = ("cifar10", "cifar10-lossless-4k")
 _RECORD = 1 + 3 * 32 * 32  # a label, then three planes
 _MOST_BYTES = 64 << 20
 _TEST = {"quick": 8, "cpu": 200, "full": 1000}  # images that judge, seen by nothing else
 _SECONDS = {"quick": 2.0, "cpu": 360.0, "full": 600_000.0}  # of one training
-# A run takes six minutes. LSH attention is shown beside, not compared.
+# A run takes six minutes. LSH attention is shown too, not compared.
 _SEEDS = {
     "quick": {"linear": 1, "softmax": 1, "reformer": 1},
     "cpu": {"linear": 2, "softmax": 2, "reformer": 1},
@@ -28,7 +28,7 @@ _POOL = {"quick": 8, "cpu": 1, "full": 1}
 
 
 def found(settings: Settings) -> str | None:
-    """The set that is used: named by --data, or beside the checkout."""
+    """The set that is used: named by --data, or next to the checkout."""
     return next((name for name in SETS if settings.has(name)), None)
 
 
@@ -51,7 +51,7 @@ def _split(settings: Settings, name: str) -> tuple[pathlib.Path, pathlib.Path]:
 
 
 def _timed(settings: Settings) -> Timed:
-    """The same for all kinds but what LSH attention needs beside."""
+    """The same for all kinds but for what LSH attention needs in addition."""
 
     def flags(kind: str) -> list[str]:
         sizes = settings.pick(

@@ -29,7 +29,7 @@ CHECKED = 3  # images whose stepping is compared with prefill, of each model
 
 
 def _images_settings(settings: Settings) -> Settings:
-    """The settings of the experiment `images`, which trains the models, in its own folder beside
+    """The settings of the experiment `images`, which trains the models, in its own folder next to
     this one."""
     return dataclasses.replace(
         settings, experiment=images.EXPERIMENT, out=settings.out.parent / "images", force=False
@@ -127,9 +127,9 @@ def _stepping_is_prefill(
     model: pathlib.Path, given: np.ndarray, drawn: np.ndarray, pixels: int, seed: int
 ) -> bool:
     """Whether a state that took the given bytes one by one is the one that took
-    them at once, bit for bit, and whether a sample goes on as it did when it is
-    begun again from more of its own bytes, which were stepped before and are
-    prefilled now. given: [H, W]; drawn: [1, H, W], the first sample of it."""
+    them at once, bit for bit, and whether a sample continues as before when it is begun again from
+    more of its own bytes, which were stepped before and are prefilled now. given: [H, W]; drawn:
+    [1, H, W], the first sample of it."""
     from tarn.runtime import Model
 
     runtime = Model(model, threads=1)

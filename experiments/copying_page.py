@@ -52,7 +52,7 @@ def _reached(run: JsonDict) -> int | None:
 
 
 def _learner(result: JsonDict, kind: str) -> Learner:
-    """A kind's losses, beside counts of single symbols."""
+    """A kind's losses, with counts of single symbols."""
     trivial = best(result, "copy/copy")
     return learner(kind, _runs(result, kind), "loss", trivial.value if trivial else None)
 
@@ -440,7 +440,7 @@ def _updates(result: JsonDict, kind: str) -> str:
 
 
 def _lengths(result: JsonDict) -> str:
-    """The lengths of the runs in words, beside that of the paper's run."""
+    """The lengths of the runs in words, with that of the paper's run."""
     kind = next((one for one in ("linear", "softmax") if _runs(result, one)), None)
     texts = [] if kind is None else [_updates(result, kind)]
     if _runs(result, "reformer"):

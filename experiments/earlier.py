@@ -72,7 +72,7 @@ def _stepped(keys: JsonDict) -> JsonDict:
 
 
 def _kinds(settings: Settings) -> list[str]:
-    """--attention lstm stands for all that came before."""
+    """--attention lstm means all that came before."""
     earlier = ["rnn", "lstm", "cnn"] if "lstm" in settings.attentions else []
     return earlier + [one for one in ("linear", "softmax") if one in settings.attentions]
 

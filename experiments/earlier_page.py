@@ -88,7 +88,7 @@ def _unmeasured(name: str, wanted: str, part: str) -> Criterion:
 
 
 def _reported(one: Criterion) -> Criterion:
-    """Shown beside what the claim names, and decides nothing."""
+    """Shown for reference only; it does not affect the claim."""
     return dataclasses.replace(
         one,
         wanted="reported",
@@ -143,7 +143,7 @@ def _apart(
 def _better(
     result: JsonDict, kinds: Sequence[str], than: Sequence[str], clock: str, part: str
 ) -> Criterion:
-    """Whether the worst of `kinds` lies below the best of `than`, by medians;
+    """Whether the worst of `kinds` is below the best of `than`, by medians;
     the opposite where no seed of it does."""
     when = "the same updates" if clock == _UPDATES else "the same time"
     name = (

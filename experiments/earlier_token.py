@@ -26,7 +26,7 @@ def _step_after(model: Any, context: torch.Tensor) -> Step:
         _, state = model.prefill(context)
         return lambda: model.step(token, state)
     if arch == "cnn":
-        # What it sees of the context, all anew: it keeps no state.
+        # All that it sees of the context, read again: it keeps no state.
         seen = 1 + model.config["n_layers"] * (model.config["kernel_size"] - 1)
         window = context[:, -seen:]
         return lambda: model(window)[:, -1]

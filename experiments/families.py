@@ -1,4 +1,4 @@
-"""Beyond the paper: linear attention of 2020 beside what came after it. Recall against
+"""Beyond the paper: linear attention of 2020 compared with what came after it. Recall against
 the size of the state, copying, text and DNA, at equal parameters, after as many updates
 and after the same time."""
 
@@ -72,7 +72,7 @@ def _first_seed(settings: Settings) -> int:
 
 def _recalling(settings: Settings) -> list[tuple[str, int, int]]:
     """Kind, d_key and seed. What has softmax recalls by it, whatever its d_key: it is
-    run with the narrowest. Seeds of a model train beside each other, as long as each other."""
+    run with the narrowest. Seeds of a model train at the same time, for the same time."""
     widths = _D_KEYS[settings.size]
     return [
         (kind, d_key, _first_seed(settings) + i)

@@ -199,7 +199,7 @@ def _cached(settings: Settings, shape: Shape, weights: str, threads: int) -> Jso
 
 
 def _naive(settings: Settings, shape: Shape, weights: str, threads: int) -> JsonDict:
-    """The prefix anew for every step: prefills of some lengths, integrated."""
+    """The prefix read again for every step: prefills of some lengths, integrated."""
     lengths = [round(shape.steps * node) for node, _ in _NODES]
     repeats = 1 if shape.layers > 8 or settings.size == "quick" else 3
     rows = _bench(

@@ -37,7 +37,7 @@ class Column:
     shape: str
     data: str
     images_s: tuple[float, float, float]  # softmax, stateful softmax, linear
-    cpu_s: tuple[float, float, float]  # an image at batch 1, likewise
+    cpu_s: tuple[float, float, float]  # the same, an image at batch 1
     gpu_s: tuple[float, float, float]
     claimed: float  # against a recomputing softmax, best batch of each
     cached_goal: dict[str, float]  # by _target(); best batch of each

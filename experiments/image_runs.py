@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from experiments.core import JsonDict, Settings, TrainingRun, tarn_json, value_at
 
-COMPARED = ("linear", "softmax")  # image by image; others are shown beside
+COMPARED = ("linear", "softmax")  # image by image; others are shown too
 
 
 def held_out(run: TrainingRun) -> list[JsonDict]:

@@ -249,7 +249,7 @@ def _limits(
     runs: Sequence[JsonDict], trivial: Baseline | None
 ) -> tuple[float | None, float | None]:
     """The plot's range, from below the lowest value to above the second evaluation: the
-    first evaluation lies far above and would flatten the rest."""
+    first evaluation is far above and would flatten the rest."""
     values = [[row["val_bits_per_dim"] for row in run["held_out"]] for run in runs]
     lowest = min((y for row in values for y in row), default=None)
     if lowest is not None and trivial is not None:
@@ -615,7 +615,7 @@ def page(result: JsonDict, figures: Figures) -> Page:
     measured = result["measured"]
     same = result["size"] == "full" and measured["data"] == "mnist"  # the paper's own setting
     curves, sections = None, []
-    if measured["runs"]:  # none of LSH attention alone, which stands beside the colour images
+    if measured["runs"]:  # none of LSH attention alone, which is shown with the colour images
         curves = _curves(
             "curves",
             measured["runs"],

@@ -107,8 +107,8 @@ def _stream(settings: Settings, progress: Progress) -> JsonDict:
     done = train(settings, progress, "stream: train", flags)
 
     def read() -> JsonDict:
-        """Three processes: where memory lies differs from one to the next, and
-        with it the time of a step. The one with the median ratio is kept."""
+        """Three processes: the placement of memory differs from one to the next, and with it the
+        time of a step. The one with the median ratio is kept."""
         readings = []
         for i in range(3):
             readings.append(
@@ -183,7 +183,7 @@ def _curve(done: TrainingRun) -> JsonDict:
 
 
 def _make_listops(settings: Settings, progress: Progress) -> pathlib.Path:
-    """The generator's files, made anew where they are not there as asked for."""
+    """The generator's files, made again if they are missing or made with other settings."""
     sizes = settings.pick(
         quick="--min-len 10 --max-len 40 --train 300 --valid 10 --test 60",
         cpu="--min-len 20 --max-len 100 --train 48000 --valid 100 --test 2000",

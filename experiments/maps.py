@@ -47,7 +47,7 @@ _D_KEY = 32
 
 
 def _kinds(settings: Settings) -> list[str]:
-    """--attention linear stands for all maps."""
+    """--attention linear means all maps."""
     kinds: list[str] = list(MAPS) if "linear" in settings.attentions else []
     if "softmax" in settings.attentions:
         kinds.append("softmax")

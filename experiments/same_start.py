@@ -31,7 +31,7 @@ _RUNS = 4
 
 def _peer_files() -> tuple[str, ...]:
     """The peer's code below the repository, which decides the figures with ours:
-    a result without it is measured anew once it is there. None where it is not."""
+    a result without it is measured again once it is there. Empty if it is not."""
     found = sorted(_PEERS.glob("lib/python3*/site-packages/fast_transformers"))
     return tuple(str(one.relative_to(ROOT)) for one in found[:1])
 

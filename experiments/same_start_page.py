@@ -102,7 +102,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
 
 
 def _apart(result: JsonDict, run: str) -> Criterion:
-    """The largest difference in nats, reported for whoever wants the figure."""
+    """The largest difference in nats, for reference only."""
     most = _most(result, run) if result["size"] != "quick" else None
     return Criterion(
         f"{_RUNS[run][0]}: largest difference from fast-transformers' loss",

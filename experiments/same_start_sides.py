@@ -1,5 +1,5 @@
-"""fast-transformers and tarn learn the copy task from the same weights, on the
-same rows; a process of its own, in the Python that has both.
+"""fast-transformers and tarn learn the copy task from the same weights, on the same rows; a
+separate process, in the Python that has both.
 
     python -m experiments.same_start_sides '{"steps": 500, ...}'    JSON on stdout
 
@@ -53,7 +53,7 @@ class Rows:
 
 
 class CopyModel(torch.nn.Module):
-    """Embedding beside sines of positions, one library's encoder, a head. The
+    """Embedding concatenated with sines of positions, one library's encoder, a head. The
     names of the weights are the same whichever library it is."""
 
     def __init__(self, library: str, asked: JsonDict) -> None:

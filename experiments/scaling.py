@@ -32,7 +32,7 @@ FORMS = {"linear": ("linear",), "softmax": ("softmax", "naive"), "reformer": ("r
 SLOPE_FROM = 1 << 12
 # Multiply-adds counting 2 a second, as planned on two AVX-512 cores.
 RATES = {"linear": 60e9, "softmax": 70e9, "naive": 22e9}
-REFORMER_S = 1e-5  # likewise, of a token and a column of 8 heads
+REFORMER_S = 1e-5  # the same, for a token and a column of 8 heads
 # A call that is planned to take longer is measured on fewer of the heads, which
 # are independent of each other, and scaled.
 LONGEST_CALL_S = 5.0

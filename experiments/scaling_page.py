@@ -69,7 +69,7 @@ def _forms(result: JsonDict) -> list[str]:
 
 def criteria(result: JsonDict) -> list[Criterion]:
     """Growth of time and memory of linear attention and of both softmax forms,
-    and where the crossover lies. The paper's softmax keeps its scores, which is
+    and where the crossover is. The paper's softmax keeps its scores, which is
     what grows as N^2 in memory; in blocks it does not, and that is only reported."""
     found = []
     for width in _widths(result):

@@ -1,4 +1,4 @@
-"""One point of the scaling experiment, measured in a process of its own: time
+"""One point of the scaling experiment, measured in a separate process: time
 and peak memory of causal attention with its gradient.
 
     python -m experiments.scaling_point        requests on stdin, a JSON line each
@@ -56,7 +56,7 @@ def form(name: str) -> Form:
 
 
 class Call:
-    """Forward and gradient of one form at one shape, on inputs of its own."""
+    """Forward and gradient of one form at one shape, on its own inputs."""
 
     def __init__(
         self,

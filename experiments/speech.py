@@ -19,7 +19,7 @@ from experiments.core import (
 from experiments.speech_page import criteria, page
 
 SPEAKERS = ("george", "jackson", "lucas", "nicolas", "theo", "yweweler")
-# Each is unseen in one training of a kind; the one behind it chooses the update.
+# Each is unseen in one training of a kind; the next one chooses the update.
 _FOLDS = {"quick": 1, "cpu": 6, "full": 6}
 # Wall seconds of one training; as many updates as fit in them, by kind.
 _TRAINING_S = {"quick": 0.5, "cpu": 23.0, "full": 7200.0}

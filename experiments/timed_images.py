@@ -120,8 +120,8 @@ class Timed:
     def _updates_of(
         self, settings: Settings, progress: Progress, kind: str, learned: pathlib.Path
     ) -> int:
-        """The number of updates that fit into the wall time beside the evaluations, by
-        the times of the updates behind the first ones and of one evaluation."""
+        """The number of updates that fit into the wall time together with the evaluations, by the
+        times of the updates after the first ones and of one evaluation."""
         settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
         steps = settling + timed + 1
         done = train(

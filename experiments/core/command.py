@@ -213,8 +213,8 @@ def _settings(line: Any, names: Sequence[str]) -> list[Settings]:
 
 
 def _check_device(wanted: Sequence[Settings]) -> None:
-    """Checks before any work that the device is here and that no result of another
-    device lies where this one's would."""
+    """Checks before any work that the device is here and that no result of another device is where
+    this one's would be."""
     for one in wanted:
         stored = result.device_of(one)
         if stored not in ("", one.device):

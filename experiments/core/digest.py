@@ -58,7 +58,7 @@ def of_python(text: str) -> str:
 
 def of_cpp(text: str) -> str:
     """SHA-256 of a C++ file's code: comments and empty lines do not count. A digit
-    separator (1'000) may hide a comment behind it, which then counts."""
+    separator (1'000) may hide a comment after it, which then counts."""
     code = _CPP.sub(lambda found: " " if found[0].startswith(("//", "/*")) else found[0], text)
     lines = [line.rstrip() for line in code.splitlines() if line.strip()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()

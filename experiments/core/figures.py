@@ -65,8 +65,7 @@ class Figures:
         row_gaps: Sequence[int] = (),
     ) -> Picture:
         """A grid of byte images [height, width] or [height, width, 3] as PNG,
-        each pixel `scale` wide. A wider gap stands before the columns in
-        `row_gaps`."""
+        each pixel `scale` wide. A wider gap comes before the columns in `row_gaps`."""
         from PIL import Image
 
         path = self._path(name, "png")

@@ -105,7 +105,7 @@ class _LogTail:
         try:
             with self._path.open("rb") as stream:
                 stream.seek(0, 2)
-                if stream.tell() < self._at:  # begun anew
+                if stream.tell() < self._at:  # begun again
                     self._at, self._rest = 0, b""
                 stream.seek(self._at)
                 new = stream.read()
@@ -161,7 +161,7 @@ class Job:
         self.share, self.figures = 0.0, ""
 
     def start(self) -> None:
-        """A process group of its own, so that a terminal's Ctrl-C comes once,
+        """A separate process group, so that a terminal's Ctrl-C comes once,
         through this process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(self._notes_path, self.notes)

@@ -1,5 +1,5 @@
 """What a result was measured on. Run as a program, it measures the machine's
-limits in a process of its own and writes JSON."""
+limits in a separate process and writes JSON."""
 
 from __future__ import annotations
 

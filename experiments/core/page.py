@@ -12,7 +12,7 @@ from plotting import number
 @dataclass(frozen=True)
 class Table:
     """Head and rows of cells. Numbers are written with number(), or come as
-    text; None is a dash. `note` stands below."""
+    text; None is a dash. `note` is shown below."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
@@ -33,7 +33,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A file that Figures wrote, beside the page."""
+    """A file that Figures wrote, next to the page."""
 
     file: str
     alt: str
@@ -45,7 +45,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, in order."""
+    """A heading and what is below it, in order."""
 
     title: str
     parts: Sequence[str | Table | Picture]
@@ -61,7 +61,7 @@ class Page:
     short        the claim in a few words, and
     figure       the one figure that tells most of it, for the summary's first screen
     table        what the summary shows with `agrees`, if anything
-    scale        parameters, updates, minutes and seeds behind it, or what else it was measured
+    scale        parameters, updates, minutes and seeds of it, or what else it was measured
                  with: the claim is told with them
     seeds        where not all parts have the seeds of the result
     agrees       one or two sentences: what agrees with the paper and what not
@@ -113,7 +113,7 @@ _FIGURE = re.compile(r"-|[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?x?( ?[^ 0-9]{1,8})?")
 
 
 def _is_number(value: object) -> bool:
-    """A number, or text of one figure with its unit: the column stands right."""
+    """A number, or text of one figure with its unit: the column is right-aligned."""
     if isinstance(value, str):
         return _FIGURE.fullmatch(value) is not None
     return value is None or isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -12,9 +12,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 def out_of_date(build: pathlib.Path) -> str:
-    """What a build tree of a checkout would build anew before its programs
-    are those of the sources, one line; empty where all is up to date or, as in an
-    installed tree, nothing is built. Asks ninja, so other generators pass."""
+    """What a build tree of a checkout would rebuild before its programs are those of the sources,
+    one line; empty where all is up to date or, as in an installed tree, nothing is built. Asks
+    ninja, so other generators pass."""
     if not (build / "build.ninja").is_file() or shutil.which("ninja") is None:
         return ""
     # Through a manifest of another name: ninja would want to run CMake for its own first.

@@ -13,7 +13,7 @@ from experiments.core.types import ExperimentError, JsonDict
 def run_tarn(settings: Settings, arguments: Sequence[object], text: str | None = None) -> str:
     """What `tarn ARGUMENTS` writes to stdout, with `text` as its input.
     ExperimentError carries its last line and its exit code where it fails; it
-    ends with this process. Takes no --threads of its own accord."""
+    ends with this process. Adds no --threads by itself."""
     words = [str(one) for one in arguments]
     done = subprocess.run(
         [str(settings.tarn), *words],

@@ -30,7 +30,7 @@ class Experiment:
     paper: str  # "Figure 2"
     claim: str  # the paper's, one sentence
     # Files and folders below the repository whose content decides the figures:
-    # the module with the measuring code and the engine's folders it stands on.
+    # the module with the measuring code and the engine's folders it depends on.
     sources: tuple[str, ...]
     run: Callable[[Settings, Progress], JsonDict]
     criteria: Callable[[JsonDict], list[Criterion]]

@@ -15,7 +15,7 @@ def train(settings: Settings, progress: Progress, part: str, flags: Sequence[str
     """`tarn train` with these flags in <out>/runs/<part>. `flags` names data as
     the files they are, gives --steps, and leaves out --out, --threads, --device
     and --resume. A run that was finished with the same flags, data and engine is
-    not run again, one that was stopped goes on. Ctrl-C stops the trainer, which
+    not run again, one that was stopped continues. Ctrl-C stops the trainer, which
     saves, and raises KeyboardInterrupt."""
     job = Job(settings, part, flags, settings.threads)
     with progress.part(part):

@@ -81,10 +81,10 @@ class Criterion:
               merely less than it asks
     reported    it asks only for a figure, whichever it is: it is shown, and counts
               neither for the claim nor against it
-    goal      an engineering goal of tarn's own: it stands in a table of its own
-              and decides nothing about the claim
-    evidence  the comparisons of trained models behind it. `holds` counts only where
-              they decide something (experiments/core/verdict.py)
+    goal      an engineering goal of tarn's own: it is in a separate table and does
+              not affect the claim
+    evidence  the comparisons of trained models that support it. `holds` counts only
+              where they decide something (experiments/core/verdict.py)
     """
 
     name: str
@@ -145,5 +145,5 @@ class Criterion:
 
 
 def _space(unit: str) -> str:
-    """ "x" stands at the figure, other units after a space."""
+    """ "x" follows the figure directly, other units after a space."""
     return unit if unit in ("", "x") else f" {unit}"

@@ -1,5 +1,5 @@
-"""How long an update takes, and so how many of them fit into a time: what stands
-behind every comparison of kinds after the same time."""
+"""How long an update takes, and so how many of them fit into a time: the basis of every comparison
+of kinds after the same time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UpdateTime:
     evaluation: float
 
     def updates_in(self, seconds: float, evaluations: int = 0, least: int = 1) -> int:
-        """The number of updates that fit into `seconds` beside so many evaluations."""
+        """The number of updates that fit into `seconds` together with so many evaluations."""
         return max(least, round((seconds - evaluations * self.evaluation) / self.update))
 
 

@@ -124,7 +124,7 @@ def _no_baseline_beaten(criterion: Criterion) -> list[str]:
 
 
 def _still_learning(criterion: Criterion, one: Evidence) -> list[str]:
-    """Of what is behind, the models that a longer run could bring ahead."""
+    """The models of the worse side that a longer run could bring ahead."""
     reasons = []
     need = one.need
     if need is None:
@@ -213,7 +213,7 @@ def verdict(criteria: Sequence[Criterion]) -> str:
     contradicted here    none holds and for at least one the opposite is measured
     not reached          none is decided, and for at least one a model does not beat its
                          trivial baseline, or longer runs could turn it
-    not distinguishable  likewise, for want of replicates or inside their interval
+    not distinguishable  none is decided, for want of replicates or inside their interval
     not shown            none holds, and none of the above
 
     What was not measured is not shown. What is only reported, and goals of tarn's

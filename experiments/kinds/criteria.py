@@ -75,7 +75,7 @@ def accuracies(result: JsonDict, kind: str, d_key: int, n: int) -> list[float]:
 
 
 def recalled(result: JsonDict, kind: str, d_key: int, n: int = 0) -> float:
-    """The median of the seeds' accuracies with n pairs; 0 stands for the most pairs."""
+    """The median of the seeds' accuracies with n pairs; 0 means the most pairs."""
     return statistics.median(accuracies(result, kind, d_key, n or pairs(result)[-1]))
 
 
@@ -211,7 +211,7 @@ def _recalls_more(result: JsonDict, kind: str, than: str, part: str) -> Criterio
 
 
 def ms(result: JsonDict, task: str, kind: str) -> float | None:
-    """Milliseconds of an update that was timed with no other run beside it."""
+    """Milliseconds of an update that was timed with no other run at the same time."""
     return next(
         (
             one["ms"]
@@ -274,7 +274,7 @@ def _task_learner(result: JsonDict, task: str, kind: str, at: str) -> Learner:
 def _lower(
     result: JsonDict, task: str, kind: str, than: str, at: str, slack: float = 0.0
 ) -> Evidence:
-    """How far a kind lies below another, seed by seed."""
+    """How far a kind is below another, seed by seed."""
     ours, theirs = (losses(result, task, one, at) for one in (kind, than))
     margins = [high - low + slack for low, high in zip(ours, theirs)]
     return Evidence(
@@ -344,7 +344,7 @@ def _equal(result: JsonDict) -> Criterion:
 
 
 def _reported(one: Criterion) -> Criterion:
-    """Shown beside what the claim names, and decides nothing."""
+    """Shown for reference only; it does not affect the claim."""
     return dataclasses.replace(
         one,
         wanted="reported",

@@ -50,7 +50,7 @@ _D_FF = {
 
 def layers(size: str, task: str, kind: str) -> list[str]:
     """Mixers from the first layer to the last. In recall one layer, the same for all
-    kinds, pairs each value with its key, and what stands behind it recalls."""
+    kinds, pairs each value with its key, and what follows it recalls."""
     depth = _LAYERS[size][task]
     body = [{"softmax": "full"}.get(kind, kind)] * depth
     if kind == "hybrid":
@@ -98,8 +98,8 @@ def flags(size: str, task: str, kind: str, d_key: int = 0) -> list[str]:
 
 def state(size: str, task: str, kind: str, d_key: int = 0) -> JsonDict:
     """Numbers that the layers of a kind carry from token to token, the one that pairs
-    in recall left out: of the recurrence, of windows and shifts beside it, and, of
-    softmax, by which they grow with each token."""
+    in recall left out: of the recurrence, of windows and shifts in addition, and, of softmax, by
+    which they grow with each token."""
     d_model, d_key = _D_MODEL[size], d_key_of(size, d_key)
     depth = _LAYERS[size][task]
     attending = {"softmax": depth, "hybrid": 1}.get(kind, 0)

@@ -157,7 +157,7 @@ def _child(
         _rank(rank, request, network, store, shared, out)
     except BaseException:  # noqa: BLE001 the parent tells the user
         traceback.print_exc()
-        shared.all.abort()  # so that nobody waits for this one
+        shared.all.abort()  # so that no rank waits for this one
         shared.only_ranks.abort()
         code = 1
     os._exit(code)

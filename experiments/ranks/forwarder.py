@@ -4,7 +4,7 @@ network namespaces, at a given rate and after a given delay.
     python -m experiments.ranks.forwarder NODES MTU        (started by network.py)
 
 Every node is a namespace without a name with one device, 10.77.0.<node + 1>: it goes when
-the last process in it ends, so that nothing is left behind, whatever ends this program.
+the last process in it ends, so that nothing remains, whatever ends this program.
 Commands are lines of JSON on stdin: {"latency_s": L, "rate_bit_s": R} sets the network,
 {} asks for counters. Each is answered by a line: {"nodes": [[sent bytes, sent packets],
 ...]}. The first line of output is {"namespaces": [descriptor, ...]}, to be entered by way of

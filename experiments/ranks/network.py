@@ -59,7 +59,7 @@ class Network:
         self._spaces: list[int] = []
 
     def __enter__(self) -> Network:
-        # A session of its own: Ctrl-C of a terminal reaches the ranks, and this closes stdin.
+        # A separate session: Ctrl-C of a terminal reaches the ranks, and this closes stdin.
         self._process = subprocess.Popen(
             [
                 sys.executable,

@@ -1,7 +1,7 @@
 """What clusters that are not here would take: data parallel, sharded optimiser and
 sequence parallel training, and where the network takes over.
 
-Every node has one rank and a network card of its own. Compute is `token_parameter_s`, the
+Every node has one rank and its own network card. Compute is `token_parameter_s`, the
 measured seconds of a token and a parameter in a training step of one node, divided by `speed`
 for a faster one. Communication is not thought to overlap with it: a step takes between the
 larger of the two and their sum. The network has taken over where communication takes more than

@@ -1,4 +1,4 @@
-"""The trainer as several ranks, each on a node of its own: step time, seconds of exchange,
+"""The trainer as several ranks, each on its own node: step time, seconds of exchange,
 bytes on the wire.
 
 Ranks get the environment that torchrun gives them (RANK, WORLD_SIZE, MASTER_ADDR, ...) and run
@@ -175,7 +175,7 @@ def train_ranks(
     timeout_s: float = 600.0,
 ) -> JsonDict:
     """One training: {"step_s", "exchange_s", "sent", "parameters", "peak_bytes"}, medians over its
-    updates behind the first two; `sent` are bytes of all nodes in an update, None without a
+    updates after the first two; `sent` are bytes of all nodes in an update, None without a
     network; `peak_bytes` is the memory of the rank that held most.
     `flags` are those of `tarn train` without --out. ExperimentError where a rank fails or all
     take too long."""

@@ -120,7 +120,7 @@ def test_goals_know_their_target_and_direction():
     assert [g["holds"] for g in table.goals] == [False, True, None, None]
 
 
-def test_crossing_lies_between_the_points():
+def test_the_crossing_is_between_the_points():
     points = [(64, 0.5), (128, 2.0), (256, 8.0)]
     assert harness.crossing(points) == pytest.approx(64 * 2**0.5)
     assert harness.crossing([(64, 1.5), (128, 2.0)]) == 64

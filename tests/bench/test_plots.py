@@ -217,7 +217,7 @@ def test_committed_curve_of_the_demo_is_drawn_from_its_log(tmp_path):
     assert (tmp_path / "demo.svg").read_bytes() == (DOCS / "demo.svg").read_bytes()
 
 
-def test_names_beside_lines_stay_on_the_figure():
+def test_names_next_to_lines_stay_on_the_figure():
     """Those of curves that end early too; all are complete and below each other."""
     series = {f"line{i}": [(1, 1 + i / 1000), (10 if i else 2, 1 + i / 1000)] for i in range(8)}
     drawn = plots.draw(CURVE | {"series": series})

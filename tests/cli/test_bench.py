@@ -1,4 +1,4 @@
-"""`tarn bench`: tables that fit beside those of llama-bench, figures that add up."""
+"""`tarn bench`: tables that compare with those of llama-bench, figures that add up."""
 
 import csv
 import io

@@ -109,7 +109,7 @@ def test_the_table_says_the_same(tarn, models, tmp_path):
 
 
 def test_a_short_stream_has_no_steps(tarn, models, tmp_path):
-    (tmp_path / "text").write_bytes(TEXT[:100])  # nothing behind --near
+    (tmp_path / "text").write_bytes(TEXT[:100])  # nothing after --near
     got = _positions(tarn, models / "linear", tmp_path / "text")
     assert got["steps"] is None
     (tmp_path / "text").write_bytes(TEXT[:99])

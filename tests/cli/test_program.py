@@ -379,7 +379,7 @@ def test_says_what_is_missing(tarn_program, tmp_path, command):
 
 @pytest.mark.parametrize("command", HANDED_OVER)
 def test_hands_over_arguments_and_exit_code(tarn_program, tmp_path, command):
-    """The first of these is taken: beside the program, in libexec, on PATH."""
+    """The first of these is taken: next to the program, in libexec, on PATH."""
     (tmp_path / "bin").mkdir()
     shutil.copy(tarn_program, tmp_path / "bin" / "tarn")
     environment = {"PATH": f"{tmp_path}/path:{os.environ['PATH']}"}

@@ -1,7 +1,7 @@
 // Runs work that must grow linearly, each kind at one size and at twice that
 // size, under valgrind's callgrind, which counts the instructions of CountedRun
 // alone and writes a profile after each. Names are printed in that order.
-//   count_growth [VOCABULARY...]    files of vocabularies beside its own cases
+//   count_growth [VOCABULARY...]    files of vocabularies besides its cases
 #include <cstdio>
 #include <exception>
 #include <filesystem>

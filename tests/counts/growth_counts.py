@@ -6,7 +6,7 @@ the text, at most 2.2 times the instructions, on a machine however busy.
 DRIVER is the program count_growth of a Release build. Counts are callgrind's; a
 sort or a heap over twice the elements is a little more than twice the work, an
 algorithm of the next power four times. Vocabularies of other programs are taken
-from TARN_DATA, or from shared/data beside the repository, where they are there.
+from TARN_DATA, or from shared/data next to the repository, if they are there.
 Ends as skipped (77) where kernel_counts.py does.
 """
 

@@ -1,4 +1,4 @@
-// No kernel takes memory: every benchmark case beside the kernels, then the
+// No kernel takes memory: every benchmark case of the kernels, then the
 // options of linear attention that no benchmark has, each counted after one run
 // that does not count (it may choose the SIMD target).
 #include <gtest/gtest.h>
@@ -219,8 +219,8 @@ int64_t TakenBy(const F& f) {
   return most;
 }
 
-// A pool of two whose second thread has run: what a thread takes when it begins
-// is nobody's allocation. A minute guards against a pool that has none.
+// A pool of two whose second thread has run: what a thread allocates when it
+// begins belongs to no kernel. A minute guards against a pool that has none.
 ThreadPool& RunningPool() {
   static ThreadPool pool(2);
   [[maybe_unused]] static const bool running = [] {
@@ -245,7 +245,7 @@ void WithExecutors(const F& f) {
   f(RunningPool());
 }
 
-// Volatile: an allocation that nobody looks at may be left out by the compiler.
+// Volatile: the compiler may leave out an allocation that is never read.
 void* volatile seen;
 
 TEST(AllocationCount, CountsEveryWayToTakeMemory) {

@@ -1,4 +1,4 @@
-"""The rules by which kernel_counts.py judges, on counts made up here."""
+"""The rules by which kernel_counts.py decides, on made-up counts."""
 
 import json
 import subprocess

@@ -6,7 +6,7 @@ A document names its sources where the figures stand:
     <!-- not measured: 256 bytes, 25 ms -->
 
 Files are relative to docs/; what follows # is a path of keys into the file. The
-second comment lists numbers with units that nobody measured: limits, sizes of
+second comment lists numbers with units that are not measurements: limits, sizes of
 formats, plans. Either holds for what follows it, up to the next of its kind or the
 next heading.
 A figure is a number with a unit in running text, or a number of a table whose
@@ -63,7 +63,7 @@ _NUMBER = r"(?<![\w.,/^*-])\d[\d,]*(?:\.\d+)?(?![\w.]*\d)"
 _JOINT = r"(?:\s?-\s?|\s?/\s?|\s(?:to|and|or|against|instead of|from)\s)"
 # "14 x 14" is a size and 1.5x a ratio.
 _FIGURE = re.compile(rf"(?P<numbers>{_NUMBER}(?:{_JOINT}\d[\d,]*(?:\.\d+)?)*)(?!\sx)\s?{_UNIT}")
-# The unit in the head of a column or row: a word of its own, or behind a comma.
+# The unit in the head of a column or row: a separate word, or after a comma.
 _HEAD = re.compile(rf"(?:^|[\s,(]){_UNIT}")
 _MARK = re.compile(r"<!--\s*(figures|not measured):(.*?)-->", re.DOTALL)
 

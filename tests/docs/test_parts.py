@@ -23,7 +23,7 @@ def code_of(page):
     return flat(" ".join(re.findall(r"```\w+\n(.*?)```", page, re.DOTALL)))
 
 
-def test_every_declaration_of_tarn_h_stands_once():
+def test_every_declaration_of_tarn_h_appears_once():
     page = code_of(c_headers.c_page(C))
     functions = re.findall(r"^TARN_API [^;]*;", C, re.MULTILINE)
     assert len(functions) > 30

@@ -149,7 +149,7 @@ def test_the_check_of_links_can_fail(tmp_path):
 
 @pytest.mark.parametrize("broken", ["[x](gone.md)", "[x](#gone)", "[x](../src/gone.cc)"])
 def test_a_strict_build_refuses_a_broken_link(tmp_path, broken):
-    """A small site of its own has the same configuration and the hooks' settings."""
+    """A small separate site has the same configuration and the hooks' settings."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/index.md").write_text(f"# A page\n\n{broken}\n")
     text = (ROOT / "mkdocs.yml").read_text()
@@ -335,7 +335,7 @@ def asked_for(tmp_path, page):
             and str(params.get("network_isolation_key", "")).startswith("file://")}  # fmt: skip
 
 
-def test_the_browser_asks_nobody(site, browser, tmp_path):
+def test_the_browser_contacts_no_other_host(site, browser, tmp_path):
     control = tmp_path / "control.html"
     control.write_text("<script>fetch('http://127.0.0.1:9/x.json')</script>")
     assert asked_for(tmp_path, control.as_uri()) == {"http://127.0.0.1:9/x.json"}

@@ -49,7 +49,7 @@ def progress():
 
 @pytest.fixture
 def command(tmp_path, text):
-    """Starts `tarn experiment` on the toy as a process of its own."""
+    """Starts `tarn experiment` on the toy as a separate process."""
 
     def start(*arguments, stdout=subprocess.PIPE, **environment):
         words = [sys.executable, str(HERE / "run_toy.py"), *map(str, arguments)]

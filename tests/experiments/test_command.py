@@ -263,7 +263,7 @@ def test_stop_and_go_on(quick, tmp_path, number, code):
 
 
 @needs_trainer
-def test_other_flags_train_anew(quick, tmp_path):
+def test_other_flags_train_again(quick, tmp_path):
     runs = tmp_path / "work/scaling/runs"
     assert finish(quick("--attention", "linear", TOY_STEPS="6"))[0] == 0
     assert finish(quick("--attention", "linear", "--force", TOY_STEPS="8"))[0] == 0

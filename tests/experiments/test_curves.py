@@ -50,7 +50,7 @@ def test_few_updates_give_what_they_have():
     assert update_time(log(3.0, 7.0)).update == 3.0 and update_time(log(3.0, 7.0)).evaluation == 4.0
 
 
-def test_as_many_updates_as_fit_beside_the_evaluations():
+def test_as_many_updates_as_fit_with_the_evaluations():
     found = update_time(log(9.0, 2.0, 2.0, 5.0))
     assert found.updates_in(20.0) == 10 and found.updates_in(20.0, 2) == 7
     assert found.updates_in(1.0, 5, least=3) == 3

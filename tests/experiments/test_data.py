@@ -37,8 +37,8 @@ def nowhere(monkeypatch, tmp_path):
 def test_order_of_places(nowhere, monkeypatch):
     debian = _fill(nowhere / "debian", IDX, ".gz")
     assert data.find("fashion-mnist", {}) == ("fashion-mnist", debian)
-    beside = _fill(nowhere / "checkout" / "shared" / "data" / "fashion-mnist", IDX)
-    assert data.find("fashion-mnist", {})[1] == beside
+    next_to_checkout = _fill(nowhere / "checkout" / "shared" / "data" / "fashion-mnist", IDX)
+    assert data.find("fashion-mnist", {})[1] == next_to_checkout
     monkeypatch.setenv("TARN_DATA", str(nowhere / "mine"))
     mine = _fill(nowhere / "mine" / "fashion-mnist", IDX)
     assert data.find("fashion-mnist", {})[1] == mine

@@ -112,7 +112,7 @@ def test_seeds_that_overlap_show_nothing():
     assert missed(close) and not opposite(close)
 
 
-def test_equal_updates_and_equal_time_are_judged_apart():
+def test_equal_updates_and_equal_time_are_judged_separately():
     """Linear overtakes after the updates that all made."""
     late = result(early={"linear": 2.5, "softmax": 2.5})
     assert missed(late) == {"transformers learn more from an update than recurrent networks"}

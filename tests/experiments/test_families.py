@@ -194,7 +194,7 @@ def test_the_opposite_is_named():
     assert opposite(result(losses={"softmax": 1.9})) == {"a hybrid models text as well as softmax"}
 
 
-def test_equal_updates_and_equal_time_are_judged_apart():
+def test_equal_updates_and_equal_time_are_judged_separately():
     """An update of KDA takes so long that linear has made four of them."""
     slow = result(ms={"kda": 40.0})
     assert missed(slow) == {

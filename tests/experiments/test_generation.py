@@ -141,7 +141,7 @@ def test_a_ratio_below_the_papers_is_named(tmp_path):
     )
 
 
-def test_no_published_column_stands_beside_ours(tmp_path):
+def test_no_published_column_is_shown_next_to_ours(tmp_path):
     text = text_of(EXPERIMENT.page(result(), Figures(tmp_path, "generation")))
     assert "| shape | against softmax | f32 | bf16 |" in text and "the paper's |" not in text
     assert "(GPU) |" not in text

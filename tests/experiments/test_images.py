@@ -244,7 +244,7 @@ def test_the_colour_images_are_told_by_size(tmp_path, size):
 
 @pytest.mark.parametrize("colour", [True, False])
 def test_a_result_of_lsh_attention_alone(tmp_path, colour):
-    """It stands beside the colour images, and has no grey run."""
+    """It is shown with the colour images, and has no grey run."""
     result = images_result()
     measured = result["measured"]
     measured |= {"runs": [], "pairs": [], "setup": None, "whole": None}
@@ -571,7 +571,7 @@ def test_labels_and_the_images_chosen_by_them(tmp_path):
 
 
 def test_packed_files_are_bounded(tmp_path):
-    """What unpacks to more than is wanted, is cut short, or goes on behind its end."""
+    """What unpacks to more than expected, is cut short, or continues after its end."""
     content, plain = b"tarn" * 250_000, tmp_path / "plain"
     plain.write_bytes(content)
     gz, zst = tmp_path / "x.gz", tmp_path / "x.zst"

@@ -13,7 +13,7 @@ UNMEASURED = {"beyond d_key 64 recall falls"}  # there are no more pairs
 
 
 def as_columns(d_key, pairs):
-    """Recall by the theory's line: d_key pairs and none beside."""
+    """Recall by the theory's line: d_key pairs and no others."""
     return min(1.0, d_key / pairs)
 
 

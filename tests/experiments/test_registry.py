@@ -111,8 +111,8 @@ def _file_of(module: str) -> str | None:
 
 
 def _needs(source: str) -> set[str]:
-    """What a module of an experiment stands on: the modules it imports or
-    starts, of bench/ too, and the engine's folders behind what it calls."""
+    """What a module of an experiment depends on: the modules it imports or starts, of
+    bench/ too, and the engine's folders that it calls."""
     needs: set[str] = set()
     for node in ast.walk(ast.parse((ROOT / source).read_text("utf-8"))):
         names: list[str] = []

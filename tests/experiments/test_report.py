@@ -142,7 +142,7 @@ def test_redrawn_from_its_own_results_is_the_same(stored, tmp_path):
     report.write(tmp_path / "a" / "results", tmp_path / "b")
     report.write(tmp_path / "a" / "results", tmp_path / "a")
     (tmp_path / "b" / "scaling-old.svg").write_text("of a page that was")
-    (tmp_path / "b" / "scaling.txt").write_text("of somebody else")
+    (tmp_path / "b" / "scaling.txt").write_text("of another program")
     report.write(tmp_path / "a" / "results", tmp_path / "b")
     (tmp_path / "b" / "scaling.txt").unlink()
     first, second = _contents(tmp_path / "a"), _contents(tmp_path / "b")

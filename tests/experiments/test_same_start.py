@@ -71,7 +71,7 @@ def test_the_quick_size_judges_the_first_loss_alone():
     assert held(result("quick", first=1e-3))[0] is False
 
 
-def test_figures_are_stated_beside():
+def test_figures_are_reported_too():
     reported = [one for one in EXPERIMENT.criteria(result(moved=4e-3)) if one.reported]
     assert [one.got for one in reported] == ["0.005 nats", "0.005 nats", "0.004 nats"]
     assert {one.wanted for one in reported} == {"reported"}
@@ -109,7 +109,7 @@ def test_without_the_peer_it_is_not_measured(tmp_path, monkeypatch, capsys):
 
 
 def test_the_peers_code_decides_the_result(tmp_path, monkeypatch):
-    """So that a result without it is measured anew once it is there."""
+    """So that a result without it is measured again once it is there."""
     monkeypatch.setattr(same_start, "ROOT", tmp_path)
     monkeypatch.setattr(same_start, "_PEERS", tmp_path / ".venv-peers")
     assert same_start._peer_files() == ()
@@ -143,6 +143,6 @@ def test_the_plan_is_within_the_time(tmp_path, size):
     assert 0 < told.value.seconds <= 60 * EXPERIMENT.minutes[size]
 
 
-def test_what_stands_in_the_repository_is_named():
+def test_files_of_the_repository_are_named():
     for source in EXPERIMENT.sources:
         assert (ROOT / source).exists(), source

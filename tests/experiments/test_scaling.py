@@ -168,7 +168,7 @@ def test_a_first_call_that_is_long_is_the_measurement():
     assert answer["repeats"] == 1 and not answer["buffers_reused"]
 
 
-def test_crossover_lies_where_the_ratio_passes_one():
+def test_the_crossover_is_where_the_ratio_passes_one():
     (answer,) = ask(
         {
             "kind": "crossover",

@@ -46,8 +46,8 @@ def test_what_is_clear_counts():
 
 
 def test_what_is_ahead_must_beat_its_baseline():
-    """Where the claim holds, what it says is better; where it does not, the others. What is
-    behind may be as bad as it likes."""
+    """Where the claim holds, what it says is better; where it does not, the others. The
+    worse side may be as bad as it likes."""
     below = learner("linear", 2.1)
     assert mark(line(better=below)) == (
         "**not reached**: linear 2.1 does not beat the trivial baseline's 2"
@@ -85,7 +85,7 @@ def test_what_is_held_against_a_bound_must_beat_its_baseline_too():
         assert outcome(alone) is Outcome.NOT_REACHED
 
 
-def test_what_is_behind_must_not_be_about_to_catch_up():
+def test_the_worse_side_must_not_be_about_to_catch_up():
     """Its last quarter of updates, eight times over, against what is needed."""
     falling = learner("softmax", 1.5, curves=[curve(3.0, 2.0, 1.6, 1.5)] * 3)
     assert late_gain(falling) == pytest.approx(0.1)

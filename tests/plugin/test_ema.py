@@ -1,5 +1,5 @@
 """The Python half of the family, added by registration alone from outside the
-package, in hybrids with two of its own. It runs in a process of its own, since what
+package, in hybrids with two of the package's. It runs in a separate process, since what
 is registered stays."""
 
 import json

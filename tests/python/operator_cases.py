@@ -82,7 +82,7 @@ CASES = {
             x[:, :4], x, x, causal_offset=2, key_lengths=LENGTHS, denominator="compat"
         ),
     ),
-    "linear behind": (
+    "linear after": (
         ops.linear_attention,
         lambda x: ops.linear_attention(
             x, x[:, :4], x[:, :4], causal_offset=-2, denominator="none", scale=0.5

@@ -1,5 +1,5 @@
 """Runs README.md: every sh, python and cpp block, in order, in one folder that
-looks like a clone (links to the tree, an output folder of its own). `make demo`
+looks like a clone (links to the tree, a separate output folder). `make demo`
 is cut to 30 steps and so are other trainings; `make build`, `make runtime` and
 `make test`, of which this is a part, and `make paper` (the test paper-quick) are left out."""
 
@@ -9,7 +9,7 @@ import re
 import subprocess
 
 import pytest
-from like_a_clone import like_a_clone
+from checkout_copy import checkout_copy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
@@ -25,7 +25,7 @@ def blocks():
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    folder = like_a_clone(tmp_path_factory.mktemp("clone"), ROOT, BUILD)
+    folder = checkout_copy(tmp_path_factory.mktemp("clone"), ROOT, BUILD)
     text = "It was the best of times, it was the worst of times.\n"
     (folder / "book.txt").write_text("".join(f"{i} {text}" for i in range(2000)))
     return folder

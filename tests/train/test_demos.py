@@ -29,7 +29,7 @@ def demo(name, out):
 
 @pytest.mark.skipif(not (BUILD / "tarn").exists(), reason="the program tarn is not built")
 @pytest.mark.parametrize("name", ["names", "listops"])
-def test_a_demo_trains_judges_and_is_not_repeated(name, tmp_path):
+def test_a_demo_trains_evaluates_and_is_not_repeated(name, tmp_path):
     data = tmp_path / "data" / name
     data.mkdir(parents=True)
     # Targets are their sources twice; labels are first characters.

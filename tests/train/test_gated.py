@@ -1,5 +1,5 @@
-"""Mixers with a decaying state from the command line: they learn, resume to the bit, are
-exported, described and run by the runtime."""
+"""Mixers with a decaying state from the command line: they learn, resume bit for bit,
+are exported, described and run by the runtime."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ KINDS = [
 ]  # fmt: skip
 FLAGS = [*TINY, "--schedule", "constant", "--positions", "none"]
 PRESETS = {kind: kind for kind in KINDS} | {"hybrid": "gdn,gdn,gdn,gated-full"}
-# Every kind by itself, and beside the feed-forward part that carries a row too.
+# Every type by itself, and with the feed-forward part that carries a row too.
 ALONE = [*((kind, []) for kind in KINDS), ("rwkv7", ["--feed-forward", "channel-mix"])]
 
 

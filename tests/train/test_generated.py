@@ -41,7 +41,7 @@ def test_figures_and_files(straight):
     assert tokenizer == {"format_version": 1, "type": "ids", "vocab_size": 6}
 
 
-def test_a_run_that_stops_and_goes_on_makes_the_same_bits(straight, tmp_path):
+def test_a_resumed_run_makes_the_same_bits(straight, tmp_path):
     """The rate is constant, so that the first half is a run of 20 steps."""
     out = tmp_path / "run"
     half = [*COPY]

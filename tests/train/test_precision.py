@@ -71,7 +71,7 @@ def test_the_files_hold_float32(narrow):
     assert used > 0.9 * len(words)
 
 
-def test_a_run_that_stops_and_goes_on_makes_the_same_bits(text, narrow, tmp_path):
+def test_a_resumed_run_makes_the_same_bits(text, narrow, tmp_path):
     out = tmp_path / "run"
     half = [*BF16]
     half[half.index("--steps") + 1] = "30"
@@ -145,7 +145,7 @@ def test_a_device_that_is_not_here_is_refused_before_any_work(text, narrow, tmp_
 
 
 @pytest.mark.skipif(has_cuda(), reason="a CUDA device is here")
-def test_a_run_that_began_elsewhere_goes_on_here(text, wide, tmp_path):
+def test_a_run_that_began_elsewhere_resumes_here(text, wide, tmp_path):
     """A checkpoint that says cuda is refused as it is, and continues if the CPU is named."""
     out = tmp_path / "run"
     half = [*TINY, "--schedule", "constant"]

@@ -110,7 +110,7 @@ def test_sharded_optimiser_trains_the_same(tmp_path, text):
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_another_number_of_ranks_goes_on(tmp_path, text, ranks):
+def test_another_number_of_ranks_resumes(tmp_path, text, ranks):
     flags = ["--data", text, *SAME, "--schedule", "constant"]
     ran(*flags, "--out", tmp_path / "one")
     ran(*flags, "--out", tmp_path / "moved", "--steps", 30)

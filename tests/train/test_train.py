@@ -297,7 +297,7 @@ def test_two_runs_cannot_share_a_folder(text, tmp_path):
     assert second.returncode == 1 and "another run" in second.stderr
 
 
-def test_overwrite_starts_anew(text, straight, tmp_path):
+def test_overwrite_starts_again(text, straight, tmp_path):
     out = tmp_path / "run"
     flags = ["--data", text, "--out", out]
     assert train(*flags, *TINY, "--seed", "3", "--steps", "9").returncode == 0

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from like_a_clone import like_a_clone
+from checkout_copy import checkout_copy
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
@@ -72,7 +72,7 @@ def fresh(tmp_path):
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
     """A runner in a folder that looks like a clone."""
-    return Runner(like_a_clone(tmp_path_factory.mktemp("clone"), ROOT, BUILD))
+    return Runner(checkout_copy(tmp_path_factory.mktemp("clone"), ROOT, BUILD))
 
 
 @pytest.fixture(scope="session")

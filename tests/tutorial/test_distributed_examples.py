@@ -46,7 +46,7 @@ def test_ddp_learns(size):
     assert last < first
 
 
-def test_fsdp_goes_on_where_another_number_of_ranks_saved(tmp_path):
+def test_fsdp_resumes_where_another_number_of_ranks_saved(tmp_path):
     saved = tmp_path / "saved"
     first = losses(torchrun(2, "fsdp.py", "--checkpoint", saved), 2)
     assert first[1] < first[0]

@@ -179,7 +179,7 @@ def test_wrong_tables_are_named(tmp_path, kind):
     assert message in str(caught.value) and not (tmp_path / "out").exists()
 
 
-def test_a_table_of_ones_own(tmp_path, capsys):
+def test_a_custom_table(tmp_path, capsys):
     """It has quotes, commas, newlines and more than ASCII inside a text, one more column
     and a byte order mark."""
     rows = [f'{i},"zwölf, {i}\nund ""mehr""",{"ab"[i % 2]}' for i in range(10)]

@@ -1,4 +1,4 @@
-"""Every block of docs/recipes.md, as it stands there, in a process of its own."""
+"""Every block of docs/recipes.md, unchanged, in a separate process."""
 
 import importlib.util
 import os

@@ -62,7 +62,7 @@ def cells(kind):
 
 
 def test_notebook_is_made_of_the_page(page):
-    """scripts/make_notebook.py writes it; nobody edits it by hand."""
+    """scripts/make_notebook.py writes it; it is not edited by hand."""
     stored = make_notebook.NOTEBOOK.read_text(encoding="utf-8")
     assert stored == make_notebook.text_of(page), "run scripts/make_notebook.py"
     changed = page.replace("manual_seed(0)", "manual_seed(1)")

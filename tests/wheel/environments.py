@@ -63,16 +63,16 @@ def site_packages(python, folder):
     return pathlib.Path(run(python, "-c", lines, folder=folder).strip())
 
 
-def link_distributions(names, site, beside=None):
-    """Makes installed distributions visible in an environment, these alone. beside: where
-    the folder that holds them is found in that environment."""
+def link_distributions(names, site, seen_at=None):
+    """Makes these installed distributions, and no others, visible in an environment.
+    seen_at: the path of the folder that holds them in that environment."""
     for name in names:
         distribution = importlib.metadata.distribution(name)
         tops = {file.parts[0] for file in distribution.files or () if file.parts[0] != ".."}
         for top in sorted(tops - {"__pycache__"}):
             if not (site / top).exists():
                 target = pathlib.Path(str(distribution.locate_file(top)))
-                (site / top).symlink_to(beside / top if beside else target)
+                (site / top).symlink_to(seen_at / top if seen_at else target)
 
 
 def can_hide():

@@ -182,7 +182,7 @@ def _go_on(folder: str, first: int, last: int) -> None:
     _agree(_whole(model), _trained_alone("linear", last))
 
 
-def test_a_checkpoint_of_two_ranks_goes_on_with_four(tmp_path: pathlib.Path):
+def test_a_checkpoint_of_two_ranks_resumes_with_four(tmp_path: pathlib.Path):
     """Weights and momenta: the run that four ranks end is that of one process."""
     ranks.run(2, _save_at, str(tmp_path / "saved"), 2)
     ranks.run(4, _go_on, str(tmp_path / "saved"), 2, 4)

@@ -346,7 +346,7 @@ def test_a_factory_without_a_signature_can_be_registered(registered):
         AttentionBuilder().get("typed")
 
 
-def test_attentions_are_at_hand_beside_the_builders():
+def test_attentions_can_be_imported_from_the_builders():
     from tarn import attention, builders
 
     names = [name for name in attention.__all__ if name.endswith(("Attention", "AttentionLayer"))]
@@ -427,7 +427,7 @@ def test_kinds_without_a_recurrent_form_say_why():
             RecurrentAttentionBuilder().get(kind)
 
 
-def test_a_kind_of_ones_own():
+def test_a_custom_kind():
     class Mean(torch.nn.Module):
         def __init__(self, shift):
             super().__init__()

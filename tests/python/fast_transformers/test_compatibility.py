@@ -1,5 +1,5 @@
 """A program for fast-transformers runs on tarn: by changed imports (the example)
-and by install_as_fast_transformers, each in a process of its own."""
+and by install_as_fast_transformers, each in a separate process."""
 
 import json
 import os

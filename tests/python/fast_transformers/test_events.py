@@ -74,7 +74,7 @@ def test_handlers_keep_their_first_place():
     assert order == [1, 2]
 
 
-def test_a_dispatcher_of_ones_own_hears_of_every_event():
+def test_a_custom_dispatcher_receives_every_event():
     class Recorder(EventDispatcher):
         def __init__(self):
             super().__init__()

@@ -1,5 +1,6 @@
-"""tarn.fla beside flash-linear-attention's own naive functions, where its sources are at
-hand: the package, installed or unpacked (TARN_FLA_SOURCES names its folder)."""
+"""tarn.fla compared with flash-linear-attention's own naive functions, where its
+sources are at hand: the package, installed or unpacked (TARN_FLA_SOURCES names its
+folder)."""
 
 import importlib.util
 import os

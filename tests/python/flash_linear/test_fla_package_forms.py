@@ -189,10 +189,10 @@ def test_gelu():
     agree(activations.bias_gelu_impl, lambda x, b: gelu(x + b), (x, shift))
 
 
-@pytest.mark.parametrize("normed_behind", [False, True])
+@pytest.mark.parametrize("normed_after", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_attention_over_residuals(count, normed_behind):
-    def theirs(query, weight, behind, *sources):
+def test_attention_over_residuals(count, normed_after):
+    def theirs(query, weight, norm_weight, *sources):
         rows, shares = [], []
         for place in zip(*(one.reshape(-1, 8) for one in sources), strict=True):
             scores = [
@@ -202,21 +202,21 @@ def test_attention_over_residuals(count, normed_behind):
             total = sum(score.exp() for score in scores)
             share = [score.exp() / total for score in scores]
             row = sum(p * v for p, v in zip(share, place, strict=True))
-            if normed_behind:
-                row = row / (row.square().mean() + 1e-3).sqrt() * behind
+            if normed_after:
+                row = row / (row.square().mean() + 1e-3).sqrt() * norm_weight
             rows.append(row)
             shares.append(torch.stack(share))
         return (
-            torch.stack(rows).view(sources[0].shape) + 0 * behind.sum(),
+            torch.stack(rows).view(sources[0].shape) + 0 * norm_weight.sum(),
             torch.stack(shares, 1).view(count, 2, 3).detach() + 0 * query.sum(),
         )
 
-    def ours(query, weight, behind, *sources):
+    def ours(query, weight, norm_weight, *sources):
         out, shares = residuals.fused_attnres(
-            query, sources, weight, behind if normed_behind else None, 1e-3, 0.7, True
+            query, sources, weight, norm_weight if normed_after else None, 1e-3, 0.7, True
         )
         assert not shares.requires_grad
-        return out + 0 * behind.sum(), shares + 0 * query.sum()
+        return out + 0 * norm_weight.sum(), shares + 0 * query.sum()
 
     given = draw((1, 8), (8,), (8,), *[(2, 3, 8)] * count)
     agree(ours, theirs, given)
@@ -227,7 +227,7 @@ def test_attention_over_residuals(count, normed_behind):
 
 
 def convolved(x, weight, bias, residual, state, silu):
-    """One sequence [T, D] behind state [D, W]: outputs, and the new state."""
+    """One sequence [T, D] after state [D, W]: outputs, and the new state."""
     width = weight.shape[1]
     seen = torch.cat([state.t(), x])
     rows = [bias + (seen[t + 1 : t + 1 + width].t() * weight).sum(-1) for t in range(len(x))]

@@ -1,5 +1,5 @@
-"""tarn.fla beside the plain recurrences: normalised sums, scores, states between chunks,
-hints and refusals."""
+"""tarn.fla compared with the plain recurrences: normalised sums, scores, states between
+chunks, hints and refusals."""
 
 import math
 

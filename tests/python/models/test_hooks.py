@@ -137,7 +137,7 @@ def test_what_a_hook_changes_is_changed_in_every_form(kind, name, recording):
     child = model.get_submodule(name)
 
     def bent(x):
-        return x + x.flip(-1).square()  # a norm behind it does not undo it
+        return x + x.flip(-1).square()  # a norm after it does not undo it
 
     def bend(module, args, out):
         return (bent(out[0]), *out[1:]) if isinstance(out, tuple) else bent(out)

@@ -343,7 +343,7 @@ def test_dropout_is_of_training_only(kind):
 @pytest.mark.parametrize("kind", ["full", "exact-topk"])
 def test_attention_event(kind):
     """It has the matrix [N, H, L, S] that made the output, before dropout, and is only
-    sent where somebody listens."""
+    sent if a listener is attached."""
     module = make(kind)
     module.event_dispatcher = dispatcher = EventDispatcher()
     q, k, v = inputs(kind)

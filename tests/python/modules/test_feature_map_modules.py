@@ -120,7 +120,7 @@ def test_what_may_stand_for_a_map():
         RandomFourierFeatures(E, n_dims=1)
 
 
-def test_a_map_of_ones_own():
+def test_a_custom_map():
     class Asymmetric(FeatureMap):
         def forward_queries(self, x):
             return x.exp()

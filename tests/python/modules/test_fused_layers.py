@@ -1,5 +1,5 @@
 """Layers end each part in one fused pass where no caller could see it: the numbers are
-those of the modules one by one, which run wherever somebody listens, a module is of
+those of the modules one by one, which run if a listener is attached, a module is of
 another class, or the tensors are of another kind."""
 
 import copy
@@ -148,7 +148,7 @@ def test_an_attention_of_one_row_is_spread_over_all():
         torch.testing.assert_close(heard(layer)(x), layer(x), rtol=0, atol=1e-5)
 
 
-def test_whoever_listens_hears():
+def test_a_listener_is_called():
     model = encoder(norm="pre")
     x = torch.randn(N, L, D)
     for name in ("attention", "attention.out_projection", "linear1", "norm2", "dropout"):

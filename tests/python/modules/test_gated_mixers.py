@@ -109,7 +109,7 @@ def test_states_of_16_bit_weights_are_float32(kind):
     # A cache is no sum, and has the type of the rows.
     dtype = torch.bfloat16 if kind == SOFTMAX else torch.float32
     assert {tensor.dtype for tensor in state.tensors.values()} == {dtype}
-    # A rounding of 2^-9 in each of a dozen numbers behind one another.
+    # A rounding of 2^-9 in each of a dozen numbers in sequence.
     torch.testing.assert_close(given.float(), wanted, rtol=0, atol=0.15)
     with torch.autocast("cpu", torch.bfloat16):
         assert layer_of(kind)(x).dtype == torch.bfloat16

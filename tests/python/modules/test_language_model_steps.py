@@ -152,7 +152,7 @@ OWN_METHODS = {
 @pytest.mark.parametrize("method", OWN_METHODS)
 @pytest.mark.parametrize("stepped", (False, True))
 @torch.no_grad()
-def test_a_method_of_ones_own_on_an_object_is_called(method, stepped):
+def test_a_method_overridden_on_an_object_is_called(method, stepped):
     model, token, calls = make(), torch.tensor([3, 4]), []
     want, _ = model.step(token) if stepped else (None, None)
     owner, name = OWN_METHODS[method](model), method.split()[0]
@@ -166,7 +166,7 @@ def test_a_method_of_ones_own_on_an_object_is_called(method, stepped):
 
 
 @torch.no_grad()
-def test_generate_calls_a_step_of_ones_own():
+def test_generate_calls_an_overridden_step():
     model, calls = make(), []
     plain = model.step
     model.step = lambda *arguments: (calls.append(1), plain(*arguments))[1]
@@ -238,7 +238,7 @@ def half(model):
 @torch.no_grad()
 def test_changes_between_steps_are_seen(tied, change):
     if tied and change is head_in_place:
-        pytest.skip("a tied head has no weight of its own")
+        pytest.skip("a tied head has no separate weight")
     torch.manual_seed(5)
     model, token = make(tied_head=tied), torch.tensor([3, 4])
     before, _ = model.step(token)

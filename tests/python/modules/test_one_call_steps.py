@@ -84,7 +84,7 @@ def test_other_kinds_take_three_calls(kind, batch):
 
 
 @torch.no_grad()
-def test_attentions_of_ones_own_are_called_once():
+def test_custom_attentions_are_called_once():
     calls = []
 
     def attention(query, key, value, state=None):

@@ -99,7 +99,7 @@ def test_the_pair_of_a_linear_attention_is_its_sums():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("kind", CROSS)
-def test_cross_attention_goes_on_from_a_plain_pair(kind, masked):
+def test_cross_attention_continues_from_a_plain_pair(kind, masked):
     attention = CROSS[kind]().eval()
     mask = LengthMask(torch.tensor([S, 2, 4]), max_len=S) if masked else None
     keys, values = torch.randn(N, S, H, E), torch.randn(N, S, H, M)

@@ -91,7 +91,7 @@ def test_a_step_of_linear_attention_is_the_same_work_at_every_token():
         assert len(set(calls)) == 1
         per_model.append(calls[0])
     per_layer = (per_model[1] - per_model[0]) / 2
-    print(f"{per_layer} operators a layer, {per_model[0] - 2 * per_layer} beside the layers")
+    print(f"{per_layer} operators a layer, {per_model[0] - 2 * per_layer} besides the layers")
     assert per_layer <= MOST_OPERATORS_A_LAYER
 
 

@@ -133,7 +133,7 @@ def test_forward_mode_of_any_argument(call):
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(w, direction)
         slope = torch.autograd.forward_ad.unpack_dual(call(x, dual)).tangent
-    # Central differences in float64 beside a float32 tangent.
+    # Central differences in float64, against a float32 tangent.
     step = 1e-6 * direction.double()
     x, w = x.double(), w.double()
     near(slope.double(), (call(x, w + step) - call(x, w - step)) / 2e-6, 1e-4)

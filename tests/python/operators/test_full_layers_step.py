@@ -109,7 +109,7 @@ def test_tokens_cost_no_copy_of_those_before():
 
 @pytest.mark.parametrize("part", ("rows", "fewer", "heads"))
 def test_views_of_a_state_are_copied(part):
-    """A part of a state has no room of its own behind it."""
+    """A part of a state has no free room after it."""
     x, keys, values, weights = make(4, 3)
     _, keys, values = step(x, keys, values, weights)
     cut = {

@@ -490,7 +490,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
-def test_full_needs_no_pairs_beside_the_bias_and_its_gradient():
+def test_full_needs_no_pairs_besides_the_bias_and_its_gradient():
     """A tensor of all pairs and channels would take 2 GiB, one of all pairs 64
     MiB; the bias' gradient is one, and the rest is blocks."""
     done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)

@@ -25,7 +25,7 @@ def problem(batch, tokens, channels, width, dtype=torch.float32, states=None):
 
 
 def one(x, weights, bias, activation, state):
-    """A sequence [T, D], a token at a time: outputs and the state behind it."""
+    """A sequence [T, D], a token at a time: outputs and the state after it."""
     width = weights.shape[1]
     seen = list(state)
     out = []

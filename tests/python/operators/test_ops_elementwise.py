@@ -28,7 +28,7 @@ def problem(batch, tokens, channels, dtype=torch.float32, gates=None, states=Non
 
 
 def one(x, gates, state):
-    """A sequence [T, D], a token at a time: outputs and the state behind it."""
+    """A sequence [T, D], a token at a time: outputs and the state after it."""
     out = []
     for token, gate in zip(x, gates, strict=True):
         state = gate.exp() * state + token

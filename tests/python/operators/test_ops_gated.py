@@ -19,7 +19,7 @@ BOUND = {torch.float32: 1e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.f
 
 
 def reference(x, scale):
-    """out [B, T, HV, V] and the state [B, HV, K, V] behind each token's row."""
+    """out [B, T, HV, V] and the state [B, HV, K, V] after each token's row."""
     v, state, rows = x["values"], x["initial_state"], []
     group = v.shape[2] // x["queries"].shape[2]
     q, k = (x[name].repeat_interleave(group, 2) for name in ("queries", "keys"))
@@ -213,7 +213,7 @@ def test_packed_sequences_are_those_apart(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_state_goes_on(kind):
+def test_a_state_continues(kind):
     x = problem(kind, "token", 30)
     whole, last = call(x, return_state=True)
     state, rows = x["initial_state"], []
@@ -241,7 +241,7 @@ def test_same_bits_for_any_threads(kind, threads):
 
 
 def test_families():
-    """Each is one of the two with gates of its own."""
+    """Each is one of the two with its own gates."""
     x = problem("delta", "channel", 12)
     q, k, v, g, b = (x[name] for name in ("queries", "keys", "values", "gates", "betas"))
     constant = torch.log(1 - 2.0 ** (-5 - torch.arange(VALUE_HEADS, dtype=torch.float64))).float()

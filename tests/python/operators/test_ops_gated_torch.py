@@ -198,8 +198,8 @@ def test_float64_gates_of_float32_queries():
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_of_0(kind):
     x = problem(kind, "token", 5)
-    nobody = {name: one if name == "bonus" else one[:0] for name, one in x.items()}
-    out, state = call(nobody, return_state=True)
+    empty = {name: one if name == "bonus" else one[:0] for name, one in x.items()}
+    out, state = call(empty, return_state=True)
     assert out.shape == (0, 5, 4, 3) and state.shape == (0, 4, 5, 3)
     rows = one_row({name: one[:, :0] if name in TOKENS else one for name, one in x.items()}, 2)
     out, state = call(rows, cu_seqlens=torch.tensor([0, 0, 0]), return_state=True)

@@ -22,7 +22,7 @@ def seed():
 
 
 class Squared(torch.nn.Module):
-    """A map with a parameter and a width of its own."""
+    """A map with its own parameter and width."""
 
     def __init__(self):
         super().__init__()

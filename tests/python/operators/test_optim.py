@@ -127,7 +127,7 @@ def test_refuses_before_work():
 
 
 def test_it_needs_no_other_part_of_the_package():
-    """It runs in a process of its own, where nothing else has loaded the operators."""
+    """It runs in a separate process, where nothing else has loaded the operators."""
     program = (
         "import torch, tarn.optim\n"
         "p = torch.ones(3, requires_grad=True)\n"

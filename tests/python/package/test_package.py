@@ -30,7 +30,7 @@ def test_missing_library(monkeypatch, tmp_path):
     assert "none.so" in one_line(error) and "make build" in one_line(error)
 
 
-def test_library_beside_the_package_or_in_build(monkeypatch):
+def test_library_in_the_package_or_in_build(monkeypatch):
     monkeypatch.delenv("TARN_LIBRARY", raising=False)
     first, second = _library._candidates()
     assert first.parts[-3:] == ("tarn", "lib", "libtarn_pytorch.so")

@@ -70,7 +70,7 @@ def test_clone_reset_and_batch(model):
     assert copy.position == 0 and copy.last_logits is None and copy == model.state()
 
 
-def test_state_in_a_file_goes_on(model, model_dir, tmp_path):
+def test_a_state_in_a_file_continues(model, model_dir, tmp_path):
     state = model.state()
     model.prefill(state, [1, 2, 3])
     state.save(tmp_path / "state")
@@ -89,7 +89,7 @@ def test_state_in_a_file_goes_on(model, model_dir, tmp_path):
         model.load_state(tmp_path / "state")
 
 
-def test_stream_is_reproducible_and_goes_on(model):
+def test_a_stream_is_reproducible_and_continues(model):
     first = model.generate("ab", max_tokens=12, seed=5)
     assert first == model.generate("ab", max_tokens=12, seed=5)
     state = model.state()
@@ -115,7 +115,7 @@ def test_stream_is_draws_and_steps(model):
     assert "".join(pieces) == model.decode(tokens) and streamed == state
 
 
-def test_who_leaves_a_stream_goes_on_where_it_was(model):
+def test_a_stream_that_was_left_continues_where_it_was(model):
     state, text, at_once = model.state(), "", model.state()
     whole = model.generate("ab", max_tokens=12, seed=5, temperature=0, state=at_once)
     for piece in model.stream("ab", max_tokens=12, seed=5, temperature=0, state=state):

@@ -1,7 +1,7 @@
 """A folder in which the commands of pages run as their readers run them."""
 
 
-def like_a_clone(folder, root, build):
+def checkout_copy(folder, root, build):
     """Fills an empty folder with links to the tree `root` and, as `build`, to the
     build folder; models made there stay there. Returns the folder."""
     for entry in root.iterdir():

@@ -36,7 +36,7 @@ class OwnProjections(torch.nn.Module):
         return values
 
 
-def test_builders_of_ones_own_choose_other_classes():
+def test_custom_builders_choose_other_classes():
     """They override the methods that fast-transformers has for derived classes."""
 
     class Own(TransformerEncoderBuilder):
