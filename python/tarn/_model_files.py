@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from tarn._files import read_tensors, write_bytes, write_tensors
+from tarn._files import write_bytes, write_tensors
 from tarn._json import strict
 from tarn._paths import AnyPath, shown
+from tarn._weight_files import read_weights
 
 _WITH_CLASSES = ("classify", "ctc")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # what the runtime reads
@@ -122,17 +123,17 @@ def load_model(dir: AnyPath) -> torch.nn.Module:
             f"{shown(folder / 'config.json')}: format_version: want 4, got {version!r}"
         )
     model = make_model(config)
-    path = folder / "model.safetensors"
-    tensors, _ = read_tensors(path)
+    tensors, files = read_weights(folder)
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
-            raise ValueError(f"{shown(path)}: {name}: want F32, BF16 or F16, got {tensor.dtype}")
+            raise ValueError(f"{files[name]}: {name}: want F32, BF16 or F16, got {tensor.dtype}")
     shapes = weight_shapes(model.config)  # type: ignore[arg-type]
     for name in sorted({*tensors, *shapes}):
         given = tuple(tensors[name].shape) if name in tensors else None
         if given != shapes.get(name):
+            where = files.get(name, shown(folder / "model.safetensors"))
             raise ValueError(
-                f"{shown(path)}: {name}: want {list(shapes[name]) if name in shapes else 'no such tensor'}, "
+                f"{where}: {name}: want {list(shapes[name]) if name in shapes else 'no such tensor'}, "
                 f"got {list(given) if given is not None else 'none'}"
             )
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})

@@ -1,4 +1,5 @@
 // Models of the C interface: opened, described, closed.
+#include <string>
 #include <utility>
 
 #include "capi/guard.h"
@@ -10,19 +11,26 @@ using tarn::StrCat;
 using tarn::capi::Guard;
 using tarn::capi::Require;
 
+// The numbers of TARN_WEIGHTS_* are the formats' own.
+static_assert(TARN_WEIGHTS_F32 == 0 && TARN_WEIGHTS_BF16 == 1);
+const tarn::WeightFormat& FormatOf(int32_t id) {
+  std::string wanted;
+  for (const tarn::WeightFormat* format : tarn::WeightFormats()) {
+    if (id == format->id) return *format;
+    wanted += StrCat(wanted.empty() ? "" : " or ", format->id, " (",
+                     format->name, ")");
+  }
+  throw ArgumentError("options.weights", wanted, StrCat(id));
+}
+
 tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
   const tarn_model_options c = tarn::capi::ReadOptions(
       given, tarn_model_options TARN_MODEL_OPTIONS_INIT, "options");
-  if (c.weights != TARN_WEIGHTS_F32 && c.weights != TARN_WEIGHTS_BF16) {
-    throw ArgumentError("options.weights", "0 (f32) or 1 (bf16)",
-                        StrCat(c.weights));
-  }
   if (c.threads < 0 || c.threads > 1024) {
     throw ArgumentError("options.threads", "0 to 1024", StrCat(c.threads));
   }
   tarn::ModelOptions options;
-  options.weights = c.weights == TARN_WEIGHTS_BF16 ? tarn::WeightType::kBF16
-                                                   : tarn::WeightType::kF32;
+  options.weights = FormatOf(c.weights);
   options.threads = c.threads;
   options.use_mmap = c.use_mmap != 0;
   return options;

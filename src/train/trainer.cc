@@ -132,7 +132,7 @@ Run::Run(RunPlan plan, const RunRanks& ranks, Reporter& reporter)
     }
     saved_step_ = state_.step;
   } else if (!options_.init.empty()) {
-    nn::LoadWeights(*model_, options_.init + "/model.safetensors");
+    nn::LoadWeights(*model_, options_.init);
   }
   // The same numbers everywhere, also where processors draw or read differently.
   std::vector<torch::Tensor> tensors = model_->parameters();

@@ -31,7 +31,7 @@ void Write(const std::string& folder) {
   const torch::NoGradGuard no_grad;
   const std::string text = ReadFile(dir + "/config.json", 1 << 20).Take();
   const auto model = nn::MakeModel(ConfigFromJson(text).Take());
-  nn::LoadWeights(*model, dir + "/model.safetensors");
+  nn::LoadWeights(*model, dir);
   model->eval();
   const SafetensorsFile file = SafetensorsFile::Open(folder + "/batch").Take();
   nn::Batch batch;

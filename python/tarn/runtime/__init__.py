@@ -150,8 +150,8 @@ class Model:
     """A model directory opened for inference.
 
     Args:
-        path: directory with config.json, model.safetensors, tokenizer.json and,
-            for a classifier, labels.json.
+        path: directory with config.json, model.safetensors or its shards,
+            tokenizer.json and, for a classifier, labels.json.
         weights: how weights are held in memory, "f32" or "bf16".
         threads: 0: all the process may use.
         use_mmap: map the file; False reads it (safe while others rewrite it).

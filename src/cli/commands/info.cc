@@ -126,9 +126,9 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
   }
   Json root = ConfigFacts(config, tokenizer ? &*tokenizer : nullptr);
   root["not_run_by_this_runtime"] = reason.what();
-  uint64_t bytes = 0;
-  for (const TensorEntry& tensor : files.value().weights.tensors()) {
-    bytes += tensor.end - tensor.begin;
+  int64_t bytes = 0;
+  for (const WeightTensor& tensor : files.value().weights->tensors()) {
+    bytes += tensor.bytes();
   }
   root["weight_bytes_in_file"] = bytes;
   if (HasLabels(config.task)) root["classes"] = files.value().labels;
@@ -154,8 +154,7 @@ Json Facts(const LoadedModel& opened) {
     if (TakesScores(config)) root["scaling"] = Scaling(config);
     return root;
   }
-  const int64_t element_bytes =
-      model.options().weights == WeightType::kBF16 ? 2 : 4;
+  const double element_bytes = BytesPerWeight(model.options().weights.format());
   const TokenCost first =
       CostOfToken(config, element_bytes, model.state_bytes(), 0);
   const TokenCost second = CostOfToken(config, element_bytes, 0, 1);

@@ -18,7 +18,7 @@ int64_t MixerFlop(const ModelConfig& config, int64_t past_tokens) {
 
 }  // namespace
 
-TokenCost CostOfToken(const ModelConfig& config, int64_t element_bytes,
+TokenCost CostOfToken(const ModelConfig& config, double element_bytes,
                       int64_t state_bytes, int64_t past_tokens) {
   const ParameterCounts counts = CountParameters(config);
   // A tied head multiplies by the embedding table.
@@ -30,7 +30,8 @@ TokenCost CostOfToken(const ModelConfig& config, int64_t element_bytes,
   if (config.positions == Positions::kLearned) rows += config.d_model;
   TokenCost cost;
   cost.flop = 2 * used + MixerFlop(config, past_tokens);
-  cost.weight_bytes = element_bytes * (used + counts.norms + rows);
+  cost.weight_bytes = static_cast<int64_t>(
+      element_bytes * static_cast<double>(used + counts.norms + rows));
   cost.state_bytes = state_bytes;
   return cost;
 }

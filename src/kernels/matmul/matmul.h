@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
-#include "kernels/matmul/packed_matrix.h"
+#include "kernels/matmul/weight_matrix.h"
 
 namespace tarn {
 
@@ -38,7 +38,7 @@ enum class MatMulFinish { kStore, kRelu, kGelu, kAdd, kSwiglu };
 /// ShapeError for negative rows. A stride that is no multiple of 1024 floats
 /// avoids cache conflicts.
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
-                  const PackedMatrix& w, const OutputRows& y,
+                  const WeightMatrix& w, const OutputRows& y,
                   Executor& executor,
                   MatMulFinish finish = MatMulFinish::kStore);
 
@@ -46,7 +46,7 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
 /// Team.
 struct RowPanels {
   const float* x = nullptr;  // [w.inputs()]
-  const PackedMatrix* w = nullptr;
+  const WeightMatrix* w = nullptr;
   int64_t panel_begin = 0, panel_end = 0;  // a range of [0, w.panels())
   float* y = nullptr;  // [w.outputs()]; only the panels' part is written
   MatMulFinish finish = MatMulFinish::kStore;

@@ -18,6 +18,15 @@ MatMulFinish FinishNamed(const std::string& name) {
                       name);
 }
 
+const WeightFormat& FormatNamed(const std::string& name) {
+  std::string words;
+  for (const WeightFormat* format : WeightFormats()) {
+    if (name == format->name) return *format;
+    words += StrCat(words.empty() ? "" : " or ", format->name);
+  }
+  throw ArgumentError("bench: dtype", words, name);
+}
+
 class MatMul final : public Case {
  public:
   MatMul(Params& params, int)
@@ -25,7 +34,7 @@ class MatMul final : public Case {
         inputs_(params.Int("inputs", 1024)),
         outputs_(params.Int("outputs", 1024)),
         finish_(FinishNamed(params.Text("finish", "store"))),
-        weights_(outputs_, inputs_, params.Type("dtype")),
+        weights_(outputs_, inputs_, FormatNamed(params.Text("dtype", "f32"))),
         x_(rows_ * Stride(inputs_), DType::kF32, 2),
         y_(rows_ * Stride(outputs_), DType::kF32, 3) {
     Values row_major(outputs_ * inputs_, DType::kF32);
@@ -47,7 +56,7 @@ class MatMul final : public Case {
 
   int64_t rows_, inputs_, outputs_;
   MatMulFinish finish_;
-  PackedMatrix weights_;
+  WeightMatrix weights_;
   Values x_, y_;
 };
 

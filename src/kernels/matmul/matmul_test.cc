@@ -46,16 +46,17 @@ float NearestBF16(float x) {
 struct Problem {
   int64_t rows, outputs, inputs;
   std::vector<float> x, weights, bias;
-  PackedMatrix packed;
+  WeightMatrix packed;
 
-  Problem(int64_t rows, int64_t outputs, int64_t inputs, DType dtype)
+  Problem(int64_t rows, int64_t outputs, int64_t inputs,
+          const WeightFormat& format)
       : rows(rows),
         outputs(outputs),
         inputs(inputs),
         x(Normals(rows * inputs, 1)),
         weights(Normals(outputs * inputs, 2)),
         bias(Normals(outputs, 3)),
-        packed(outputs, inputs, dtype) {
+        packed(outputs, inputs, format) {
     packed.SetRows(0, outputs, weights.data(), bias.data());
   }
 
@@ -77,7 +78,7 @@ class MatMulTest : public ::testing::TestWithParam<std::string> {
 };
 
 void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
-  const bool rounded = p.packed.dtype() == DType::kBF16;
+  const bool rounded = &p.packed.format() == &kBF16Weights;
   for (int64_t m = 0; m < p.rows; ++m) {
     for (int64_t n = 0; n < p.outputs; ++n) {
       double sum = p.bias[n], size = std::fabs(p.bias[n]);
@@ -102,9 +103,9 @@ void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
 // What a finish does comes after the product and changes none of its bits.
 TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
   ReversedExecutor reversed;
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const WeightFormat* format : WeightFormats()) {
     for (const int64_t rows : {1, 3, 8, 50}) {
-      const Problem p(rows, 130, 70, dtype);
+      const Problem p(rows, 130, 70, *format);
       const std::vector<float> product = p.Run(serial_);
       const std::vector<float> before = Normals(rows * p.outputs, 9);
       for (const MatMulFinish finish :
@@ -138,9 +139,9 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
 // SwiGLU in one place: the product with W3 stored, the one with W1 finished
 // over it; rows together and row by row, panel by panel, give the same bits.
 TEST_P(MatMulTest, SwigluIsTwoProductsInOnePlace) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Problem w3(50, 130, 70, dtype);
-    Problem w1(50, 130, 70, dtype);  // the same rows, other weights
+  for (const WeightFormat* format : WeightFormats()) {
+    const Problem w3(50, 130, 70, *format);
+    Problem w1(50, 130, 70, *format);  // the same rows, other weights
     w1.packed.SetRows(0, 130, Normals(130 * 70, 8).data(), nullptr);
     const std::vector<float> gate = w1.Run(serial_), up = w3.Run(serial_);
     std::vector<float> want(gate.size()), together = up;
@@ -170,29 +171,51 @@ TEST_P(MatMulTest, SwigluIsTwoProductsInOnePlace) {
   }
 }
 
-TEST(WeightMemoryTest, HoldsMatricesSideBySide) {
-  const Problem own(3, 70, 40, DType::kBF16);
-  const int64_t bytes = PackedMatrix::WeightBytes(70, 40, DType::kBF16);
-  EXPECT_EQ(128 * 40 * 2, bytes);  // two panels
-  auto memory = std::make_shared<WeightMemory>(2 * bytes);
-  PackedMatrix first(70, 40, DType::kBF16, memory);
-  PackedMatrix second(70, 40, DType::kBF16, memory);
+TEST(WeightArenaTest, HoldsMatricesOneAfterTheOther) {
+  const Problem own(3, 70, 40, kBF16Weights);
+  const int64_t bytes = WeightMatrix::Bytes(70, 40, kBF16Weights);
+  EXPECT_EQ(128 * 40 * 2 + 128 * 4, bytes);  // two panels and their bias
+  auto arena = std::make_shared<WeightArena>();
+  WeightMatrix first(70, 40, kBF16Weights, arena);
+  WeightMatrix second(70, 40, kBF16Weights, arena);
   EXPECT_EQ(first.Panel(0) + bytes, second.Panel(0));
-  EXPECT_THROW(PackedMatrix(1, 1, DType::kF32, memory), std::bad_alloc);
-  EXPECT_THROW(memory->Take(-1), std::bad_alloc);
-  memory.reset();  // the matrices keep it
+  EXPECT_EQ(2 * bytes, arena->bytes());
+  EXPECT_THROW(arena->Take(-1), std::bad_alloc);
+  arena.reset();  // the matrices keep it
   second.SetRows(0, 70, own.weights.data(), own.bias.data());
   EXPECT_EQ(0, std::memcmp(own.packed.Panel(0), second.Panel(0),
-                           static_cast<size_t>(bytes)));
+                           static_cast<size_t>(128 * 40 * 2)));
   EXPECT_EQ(0, *first.Panel(0));
 }
 
+// What was taken stays where it is, zeroed, however much is taken after it.
+TEST(WeightArenaTest, GrowsWithoutMovingAnything) {
+  WeightArena arena;
+  std::vector<std::pair<uint8_t*, int64_t>> taken;
+  int64_t sum = 0;
+  for (int64_t i = 0; i < 300; ++i) {
+    const int64_t bytes = i == 200 ? 9'000'000 : i * 997;
+    uint8_t* at = arena.Take(bytes);
+    EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(at) % 64);
+    for (int64_t b = 0; b < bytes; ++b) ASSERT_EQ(0, at[b]);
+    std::memset(at, static_cast<int>(i % 255 + 1), static_cast<size_t>(bytes));
+    taken.emplace_back(at, bytes);
+    sum += (bytes + 63) / 64 * 64;
+    EXPECT_EQ(sum, arena.bytes());
+  }
+  for (size_t i = 0; i < taken.size(); ++i) {
+    for (int64_t b = 0; b < taken[i].second; ++b) {
+      ASSERT_EQ(i % 255 + 1, taken[i].first[b]);
+    }
+  }
+}
+
 TEST_P(MatMulTest, OddSizesMatchTheDoubleSum) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const WeightFormat* format : WeightFormats()) {
     for (const int64_t rows : {1, 2, 3, 5, 7, 13, 49}) {
       for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
                {1, 1}, {3, 7}, {16, 96}, {63, 97}, {65, 33}, {130, 200}}) {
-        const Problem p(rows, outputs, inputs, dtype);
+        const Problem p(rows, outputs, inputs, *format);
         ExpectNearReference(p, p.Run(serial_));
       }
     }
@@ -203,8 +226,8 @@ TEST_P(MatMulTest, AnySplitOfRowsGivesTheSameBits) {
   Rng rng(4);
   ReversedExecutor reversed;
   ThreadPool pool(3);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Problem p(101, 197, 310, dtype);
+  for (const WeightFormat* format : WeightFormats()) {
+    const Problem p(101, 197, 310, *format);
     const std::vector<float> whole = p.Run(serial_);
     const size_t bytes = whole.size() * sizeof(float);
     EXPECT_EQ(0, std::memcmp(whole.data(), p.Run(reversed).data(), bytes));
@@ -227,10 +250,10 @@ TEST_P(MatMulTest, AnySplitOfRowsGivesTheSameBits) {
 // Any range of panels, whatever is fetched after it and with a residual
 // elsewhere, has the bits of the whole product.
 TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  for (const WeightFormat* format : WeightFormats()) {
     for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
              {1, 1}, {70, 15}, {64, 16}, {197, 310}}) {
-      const Problem p(1, outputs, inputs, dtype);
+      const Problem p(1, outputs, inputs, *format);
       const std::vector<float> residual = Normals(outputs, 5);
       for (const MatMulFinish finish :
            {MatMulFinish::kStore, MatMulFinish::kRelu, MatMulFinish::kAdd,
@@ -249,7 +272,7 @@ TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
                            .residual = residual.data(),
                            .next = panel == 1 ? p.x.data() : nullptr});
           const size_t written = static_cast<size_t>(
-              std::min<int64_t>(outputs, (panel + 1) * PackedMatrix::kPanel));
+              std::min<int64_t>(outputs, (panel + 1) * WeightMatrix::kPanel));
           for (size_t i = written; i < y.size(); ++i) EXPECT_EQ(-7.0f, y[i]);
         }
         EXPECT_EQ(0, std::memcmp(want.data(), y.data(), y.size() * 4));
@@ -267,7 +290,7 @@ TEST_P(MatMulTest, PanelsOfARowAreThoseOfTheProduct) {
 }
 
 TEST_P(MatMulTest, RowPointersAndStridesTouchNothingElse) {
-  const Problem p(4, 70, 40, DType::kF32);
+  const Problem p(4, 70, 40, kF32Weights);
   const std::vector<float> want = p.Run(serial_);
   const int64_t x_stride = 45;
   std::vector<float> x(p.rows * x_stride,
@@ -292,7 +315,7 @@ TEST_P(MatMulTest, RowPointersAndStridesTouchNothingElse) {
 }
 
 TEST_P(MatMulTest, NaNStaysInItsRowAndItsOutput) {
-  Problem p(9, 70, 12, DType::kF32);
+  Problem p(9, 70, 12, kF32Weights);
   p.x[3 * p.inputs + 5] = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> y = p.Run(serial_);
   for (size_t i = 0; i < y.size(); ++i) {
@@ -301,7 +324,7 @@ TEST_P(MatMulTest, NaNStaysInItsRowAndItsOutput) {
 }
 
 TEST_P(MatMulTest, NoRowsIsNothing) {
-  const Problem p(1, 70, 12, DType::kF32);
+  const Problem p(1, 70, 12, kF32Weights);
   PackedMatMul(p.x.data(), p.inputs, 0, p.packed, {}, serial_);
   EXPECT_THROW(PackedMatMul(p.x.data(), p.inputs, -1, p.packed, {}, serial_),
                ShapeError);
@@ -310,10 +333,10 @@ TEST_P(MatMulTest, NoRowsIsNothing) {
 INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest,
                          ::testing::ValuesIn(SimdTargets()));
 
-TEST(PackedMatrixTest, RowsComeBackAndMayBeSetInParts) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Problem whole(1, 150, 37, dtype);
-    PackedMatrix parts(150, 37, dtype);
+TEST(WeightMatrixTest, RowsComeBackAndMayBeSetInParts) {
+  for (const WeightFormat* format : WeightFormats()) {
+    const Problem whole(1, 150, 37, *format);
+    WeightMatrix parts(150, 37, *format);
     parts.SetRows(0, 70, whole.weights.data(), whole.bias.data());
     parts.SetRows(70, 80, whole.weights.data() + 70 * 37,
                   whole.bias.data() + 70);
@@ -324,20 +347,20 @@ TEST(PackedMatrixTest, RowsComeBackAndMayBeSetInParts) {
       EXPECT_EQ(a, b);
       for (int64_t k = 0; k < 37; ++k) {
         const float w = whole.weights[n * 37 + k];
-        EXPECT_EQ(dtype == DType::kF32 ? w : NearestBF16(w), a[k]);
+        EXPECT_EQ(format == &kF32Weights ? w : NearestBF16(w), a[k]);
       }
     }
     // The zeros after the last output count.
-    EXPECT_EQ(192 * 37 * static_cast<int64_t>(DTypeBytes(dtype)) + 192 * 4,
-              parts.bytes());
+    EXPECT_EQ(192 * 37 * BytesPerWeight(*format) + 192 * 4, parts.bytes());
   }
 }
 
-TEST(PackedMatrixTest, BF16TiesNaNAndInfinity) {
+TEST(WeightMatrixTest, BF16TiesNaNAndInfinity) {
   const auto widen = [](float x) {
-    const uint32_t bits = uint32_t{RoundToBF16(x)} << 16;
+    WeightMatrix matrix(1, 1, kBF16Weights);
+    matrix.SetRows(0, 1, &x, nullptr);
     float y;
-    std::memcpy(&y, &bits, 4);
+    matrix.ReadRow(0, &y);
     return y;
   };
   EXPECT_EQ(1.0f, widen(1.0f + 0x1p-8f));              // tie, down to even
@@ -351,12 +374,11 @@ TEST(PackedMatrixTest, BF16TiesNaNAndInfinity) {
   EXPECT_TRUE(std::isnan(widen(nan)));
 }
 
-TEST(PackedMatrixTest, RefusesWhatDoesNotFit) {
-  EXPECT_THROW(PackedMatrix(0, 3, DType::kF32), ShapeError);
-  EXPECT_THROW(PackedMatrix(3, 3, DType::kF16), DTypeError);
-  EXPECT_THROW(PackedMatrix(int64_t{1} << 40, int64_t{1} << 40, DType::kF32),
+TEST(WeightMatrixTest, RefusesWhatDoesNotFit) {
+  EXPECT_THROW(WeightMatrix(0, 3, kF32Weights), ShapeError);
+  EXPECT_THROW(WeightMatrix(int64_t{1} << 40, int64_t{1} << 40, kF32Weights),
                ShapeError);
-  PackedMatrix small(3, 3, DType::kF32);
+  WeightMatrix small(3, 3, kF32Weights);
   const std::vector<float> w(9);
   EXPECT_THROW(small.SetRows(1, 3, w.data(), nullptr), ShapeError);
   EXPECT_THROW(small.SetRows(-1, 1, w.data(), nullptr), ShapeError);

@@ -33,12 +33,12 @@ ModelConfig Config() {
 class NoTensors final : public MixerTensors {
  public:
   std::vector<float> Vector(const std::string&) override { return {}; }
-  PackedMatrix Stack(const std::vector<std::string>&,
+  WeightMatrix Stack(const std::vector<std::string>&,
                      const std::vector<int64_t>& rows, int64_t inputs,
                      bool) override {
     int64_t outputs = 0;
     for (const int64_t count : rows) outputs += count;
-    return PackedMatrix(outputs, inputs, DType::kF32, nullptr);
+    return WeightMatrix(outputs, inputs, kF32Weights);
   }
 };
 

@@ -27,17 +27,16 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
 
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config, bool use_mmap) {
-  const std::string path = dir + "/model.safetensors";
-  Result<SafetensorsFile> file = SafetensorsFile::Open(path, use_mmap);
-  if (!file.ok()) return file.error();
-  if (auto error = CheckWeights(path, file.value(), config)) return *error;
+  const auto weights = OpenWeightSource(dir, use_mmap);
+  if (!weights.ok()) return weights.error();
+  if (auto error = CheckWeights(*weights.value(), config)) return *error;
   std::vector<std::string> labels;
   if (HasLabels(config.task)) {
     Result<std::vector<std::string>> read = ReadLabels(dir, config);
     if (!read.ok()) return read.error();
     labels = std::move(read).Take();
   }
-  return ModelFiles{std::move(file).Take(), std::move(labels)};
+  return ModelFiles{weights.value(), std::move(labels)};
 }
 
 }  // namespace tarn

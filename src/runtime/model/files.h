@@ -3,12 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/model_config.h"
 #include "core/error.h"
-#include "core/safetensors.h"
+#include "weights/weight_source.h"
 
 namespace tarn {
 
@@ -21,14 +22,14 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir);
 Error InFolder(const std::string& dir, const Error& error);
 
 struct ModelFiles {
-  SafetensorsFile weights;
+  std::shared_ptr<const WeightSource> weights;
   std::vector<std::string>
       labels;  // [n_classes] of classify and ctc, else empty
 };
 
-/// Opens DIR/model.safetensors, whose tensors must be those of `config` by name
-/// and shape, and DIR/labels.json for a model with classes. Only the header of
-/// the weights is read.
+/// Opens the weights of DIR (OpenWeightSource), whose tensors must be those of
+/// `config` by name and shape, and DIR/labels.json for a model with classes.
+/// Only headers of the weights are read.
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config,
                                   bool use_mmap = true);

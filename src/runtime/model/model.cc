@@ -25,13 +25,12 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
       OpenModelFiles(dir, config.value(), options.use_mmap);
   if (!opened.ok()) return opened.error();
   ModelFiles files = std::move(opened).Take();
-  const DType dtype =
-      options.weights == WeightType::kBF16 ? DType::kBF16 : DType::kF32;
+  const WeightFormat& format = options.weights.format();
   return Model(std::make_unique<Impl>(
       config.value(), options,
-      PackWeights(files.weights, config.value(), dtype),
+      PackWeights(*files.weights, config.value(), format),
       std::move(files.labels),
-      ModelFingerprint(files.weights, config.value(), dtype)));
+      ModelFingerprint(*files.weights, config.value(), format)));
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

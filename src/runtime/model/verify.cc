@@ -1,81 +1,74 @@
 #include "runtime/model/verify.h"
 
-#include <cstring>
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
 #include "config/model_config.h"
 #include "core/file.h"
-#include "core/safetensors.h"
 #include "core/text.h"
 #include "runtime/model/files.h"
 #include "runtime/model/labels.h"
 #include "text/tokenizer.h"
+#include "weights/weight_source.h"
 
 namespace tarn {
 namespace {
 
-constexpr char kWeights[] = "model.safetensors";
+// Numbers that are looked at together: 64 KiB of float32.
+constexpr int64_t kChecked = 16384;
 
-// Where a tensor's byte `offset` stands in the weight file.
-std::string Where(const TensorEntry& entry, uint64_t offset) {
-  return StrCat(kWeights, ": tensor ", Printable(entry.name, 200), ": byte ",
-                offset);
-}
-
-// An infinity or NaN has an exponent of all ones.
-bool IsFiniteBits(DType dtype, const uint8_t* element) {
-  if (dtype == DType::kF32) {
-    uint32_t bits;
-    std::memcpy(&bits, element, sizeof(bits));
-    return (bits & 0x7F800000u) != 0x7F800000u;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, element, sizeof(bits));
-  const uint16_t exponent = dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
-  return (bits & exponent) != exponent;
-}
-
-void CheckFinite(const SafetensorsFile& file, const TensorEntry& entry,
+// Widening keeps infinities and NaN, so one check serves every encoding.
+void CheckFinite(const WeightSource& source, const WeightTensor& tensor,
                  std::vector<Error>& problems) {
-  const uint8_t* data = file.Data(entry);
-  const int64_t elements = entry.elements();
-  const int64_t width = static_cast<int64_t>(DTypeBytes(entry.dtype));
+  const int64_t columns = tensor.columns();
+  if (tensor.elements() == 0) return;
+  // Some rows, or a part of a wide one.
+  const int64_t width = std::min(columns, kChecked);
+  const int64_t height = kChecked / width;
+  std::vector<float> block(static_cast<size_t>(width * height));
   int64_t first = -1, count = 0;
-  for (int64_t i = 0; i < elements; ++i) {
-    if (IsFiniteBits(entry.dtype, data + i * width)) continue;
-    if (count++ == 0) first = i;
+  for (int64_t row = 0; row < tensor.rows(); row += height) {
+    for (int64_t column = 0; column < columns; column += width) {
+      const WeightRange rows = {row, std::min(row + height, tensor.rows())};
+      const WeightRange part = {column, std::min(column + width, columns)};
+      source.Read(tensor, rows, part, block.data());
+      for (int64_t i = 0; i < rows.size() * part.size(); ++i) {
+        if (std::isfinite(block[static_cast<size_t>(i)])) continue;
+        // A block of several rows is as wide as the tensor.
+        if (count++ == 0) first = row * columns + column + i;
+      }
+    }
   }
+  source.Release(tensor);
   if (count == 0) return;
-  const uint64_t offset =
-      file.data_offset() + entry.begin + static_cast<uint64_t>(first * width);
   problems.push_back(FormatError(
-      Where(entry, offset), "finite weights",
+      source.Where(tensor, first), "finite weights",
       StrCat(count, " NaN or infinite, the first at element ", first)));
 }
 
-void CheckShapes(const SafetensorsFile& file, const ModelConfig& config,
+void CheckShapes(const WeightSource& source, const ModelConfig& config,
                  std::vector<Error>& problems) {
   std::map<std::string, std::vector<int64_t>> wanted;
   for (auto& [name, shape] : WeightShapes(config)) {
-    if (file.Find(name) == nullptr) {
-      problems.push_back(FormatError(StrCat(kWeights, ": tensor ", name),
-                                     StrCat("shape ", ShapeText(shape)),
-                                     "no such tensor"));
+    if (source.Find(name) == nullptr) {
+      problems.push_back(
+          FormatError(StrCat(source.path(), ": tensor ", Quoted(name, 200)),
+                      StrCat("shape ", ShapeText(shape)), "no such tensor"));
     }
     wanted.emplace(name, shape);
   }
-  for (const TensorEntry& entry : file.tensors()) {
-    const std::string where = Where(entry, file.data_offset() + entry.begin);
-    const auto found = wanted.find(entry.name);
+  for (const WeightTensor& tensor : source.tensors()) {
+    const auto found = wanted.find(tensor.name);
     if (found == wanted.end()) {
-      problems.push_back(
-          FormatError(where, "no tensor that config.json does not imply",
-                      StrCat("shape ", ShapeText(entry.shape))));
-    } else if (found->second != entry.shape) {
-      problems.push_back(FormatError(where,
-                                     StrCat("shape ", ShapeText(found->second)),
-                                     StrCat("shape ", ShapeText(entry.shape))));
+      problems.push_back(FormatError(
+          source.Where(tensor), "no tensor that config.json does not imply",
+          StrCat("shape ", ShapeText(tensor.shape))));
+    } else if (found->second != tensor.shape) {
+      problems.push_back(FormatError(
+          source.Where(tensor), StrCat("shape ", ShapeText(found->second)),
+          StrCat("shape ", ShapeText(tensor.shape))));
     }
   }
 }
@@ -119,18 +112,17 @@ VerifyReport VerifyModel(const std::string& dir) {
     const auto labels = ReadLabels(dir, *config);
     if (!labels.ok()) report.problems.push_back(labels.error());
   }
-  Result<SafetensorsFile> file = SafetensorsFile::Open(dir + "/" + kWeights);
-  if (!file.ok()) {
-    report.problems.push_back(file.error());
+  const auto weights = OpenWeightSource(dir);
+  if (!weights.ok()) {
+    report.problems.push_back(weights.error());
     return report;
   }
-  if (config.has_value()) {
-    CheckShapes(file.value(), *config, report.problems);
-  }
-  for (const TensorEntry& entry : file.value().tensors()) {
+  const WeightSource& source = *weights.value();
+  if (config.has_value()) CheckShapes(source, *config, report.problems);
+  for (const WeightTensor& tensor : source.tensors()) {
     ++report.tensors;
-    report.elements += entry.elements();
-    CheckFinite(file.value(), entry, report.problems);
+    report.elements += tensor.elements();
+    CheckFinite(source, tensor, report.problems);
   }
   return report;
 }

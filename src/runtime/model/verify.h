@@ -14,18 +14,19 @@ struct VerifyReport {
   /// One error a fault, each a single line: file, tensor, byte offset, wanted,
   /// got.
   std::vector<Error> problems;
-  int64_t tensors = 0;   // in model.safetensors, 0 when it cannot be read
+  int64_t tensors = 0;   // in the weight files, 0 when they cannot be read
   int64_t elements = 0;  // of all tensors
 };
 
-/// Checks DIR/config.json, DIR/model.safetensors, DIR/tokenizer.json (except
-/// for ctc, which reads no tokens) and, for classify and ctc, DIR/labels.json:
-/// each file by itself (size, strict JSON, header, ranges), the tensors against
-/// the shapes the config implies (missing, unexpected, wrong), every weight for
-/// NaN and infinity, and the tokenizer's table against vocab_size. Continues
-/// after a fault as long as the rest can still be judged. Never throws because
-/// of the files' contents. Reads each weight once: O(file size) time, O(largest
-/// of config.json and tokenizer.json) memory. Thread-safe.
+/// Checks DIR/config.json, the weights (DIR/model.safetensors, or the shards of
+/// its index), DIR/tokenizer.json (except for ctc, which reads no tokens) and,
+/// for classify and ctc, DIR/labels.json: each file by itself (size, strict
+/// JSON, header, ranges), the tensors against the shapes the config implies
+/// (missing, unexpected, wrong), every weight for NaN and infinity, and the
+/// tokenizer's table against vocab_size. Continues after a fault as long as the
+/// rest can still be checked. Never throws because of the files' contents.
+/// Reads each weight once: O(file size) time, O(largest of the files that are
+/// not weights) memory. Thread-safe.
 VerifyReport VerifyModel(const std::string& dir);
 
 }  // namespace tarn

@@ -4,25 +4,22 @@
 #include "core/text.h"
 
 namespace tarn {
-namespace {
 
-constexpr const char* kWeightTypeWords[] = {"f32", "bf16"};
-
-}  // namespace
-
-const char* Name(WeightType type) {
-  return kWeightTypeWords[static_cast<int>(type)];
-}
+const char* Name(WeightType type) { return type.format().name; }
 
 std::vector<std::string> WeightTypeWords() {
-  return {std::begin(kWeightTypeWords), std::end(kWeightTypeWords)};
+  std::vector<std::string> words;
+  for (const WeightFormat* format : WeightFormats()) {
+    words.emplace_back(format->name);
+  }
+  return words;
 }
 
 WeightType ParseWeightType(std::string_view where, std::string_view word) {
   std::string wanted;
-  for (size_t i = 0; i < std::size(kWeightTypeWords); ++i) {
-    if (word == kWeightTypeWords[i]) return static_cast<WeightType>(i);
-    wanted += (i == 0 ? "" : " or ") + Quoted(kWeightTypeWords[i]);
+  for (const WeightFormat* format : WeightFormats()) {
+    if (word == format->name) return *format;
+    wanted += (wanted.empty() ? "" : " or ") + Quoted(format->name);
   }
   throw ArgumentError(std::string(where), wanted, Quoted(word));
 }

@@ -17,55 +17,86 @@ constexpr int64_t kTensorsPerLayer = 8;
 // Memory that a model may take regardless of the size of its file.
 constexpr double kFreeBytes = 64 << 20;
 
-// Reads the parts of WeightShapes() that PackWeights names; CheckWeights, which
-// runs first, makes sure that they exist.
-class Reader {
+// Packs the parts of WeightShapes() that PackWeights names; CheckWeights, which
+// runs first, makes sure that they exist. Numbers pass through a block of a
+// panel's rows: no tensor is in memory twice.
+class Packer {
  public:
-  explicit Reader(const SafetensorsFile& file) : file_(file) {}
+  Packer(const WeightSource& source, const WeightFormat& format)
+      : source_(source), format_(format) {}
 
+  // A tensor that the model keeps as float32.
   std::vector<float> Vector(const std::string& name) {
-    const TensorEntry* entry = file_.Find(name);
-    if (entry == nullptr) {  // CheckWeights was not called
-      throw FormatError("weight file", name, "no such tensor");
-    }
-    std::vector<float> values(static_cast<size_t>(entry->elements()));
-    file_.ReadF32(*entry, values.data());
-    parameters_ += entry->elements();
+    std::vector<float> values = Read(name);
+    vector_bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
     return values;
   }
 
   NormWeights Norm(const std::string& name) {
     NormWeights norm;
     norm.weight = Vector(name + ".weight");
-    if (file_.Find(name + ".bias") != nullptr) {
+    if (source_.Find(name + ".bias") != nullptr) {
       norm.bias = Vector(name + ".bias");
     }
     return norm;
   }
 
-  // Rows [first, first + rows) of `matrix` from name.weight and, where there
-  // are any, name.bias.
-  void Linear(const std::string& name, int64_t first, int64_t rows,
-              PackedMatrix& matrix, bool bias = true) {
-    const std::vector<float> weight = Vector(name + ".weight");
-    std::vector<float> biases;
-    if (bias) biases = Vector(name + ".bias");
-    matrix.SetRows(first, rows, weight.data(), bias ? biases.data() : nullptr);
+  WeightMatrix Matrix(int64_t outputs, int64_t inputs) {
+    return WeightMatrix(outputs, inputs, format_, arena_);
   }
 
-  PackedMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
-                      DType dtype, const std::shared_ptr<WeightMemory>& memory,
+  // Rows [first, first + rows) of `matrix` from the tensor `weight` and, where
+  // the name is not empty, `bias`.
+  void SetRows(const std::string& weight, const std::string& bias,
+               int64_t first, int64_t rows, WeightMatrix& matrix) {
+    const WeightTensor& tensor = Find(weight);
+    const int64_t inputs = matrix.inputs();
+    block_.resize(
+        static_cast<size_t>(std::min(WeightMatrix::kPanel, rows) * inputs));
+    for (int64_t done = 0; done < rows;) {
+      const int64_t count = std::min(WeightMatrix::kPanel, rows - done);
+      source_.ReadRows(tensor, {done, done + count}, block_.data());
+      matrix.SetRows(first + done, count, block_.data(), nullptr);
+      done += count;
+    }
+    source_.Release(tensor);
+    parameters_ += tensor.elements();
+    if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
+  }
+
+  // name.weight and, where there is one, name.bias as a matrix.
+  WeightMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
                       bool bias = true) {
-    PackedMatrix matrix(outputs, inputs, dtype, memory);
-    Linear(name, 0, outputs, matrix, bias);
+    WeightMatrix matrix = Matrix(outputs, inputs);
+    SetRows(name + ".weight", bias ? name + ".bias" : "", 0, outputs, matrix);
     return matrix;
   }
 
   int64_t parameters() const { return parameters_; }
+  int64_t bytes() const { return arena_->bytes() + vector_bytes_; }
 
  private:
-  const SafetensorsFile& file_;
-  int64_t parameters_ = 0;
+  const WeightTensor& Find(const std::string& name) const {
+    const WeightTensor* tensor = source_.Find(name);
+    if (tensor == nullptr) {  // CheckWeights was not called
+      throw FormatError(source_.path(), name, "no such tensor");
+    }
+    return *tensor;
+  }
+
+  std::vector<float> Read(const std::string& name) {
+    const WeightTensor& tensor = Find(name);
+    std::vector<float> values(static_cast<size_t>(tensor.elements()));
+    source_.ReadRows(tensor, {0, tensor.rows()}, values.data());
+    parameters_ += tensor.elements();
+    return values;
+  }
+
+  const WeightSource& source_;
+  const WeightFormat& format_;
+  const std::shared_ptr<WeightArena> arena_ = std::make_shared<WeightArena>();
+  std::vector<float> block_;  // [kPanel, inputs]
+  int64_t parameters_ = 0, vector_bytes_ = 0;
 };
 
 // The names of a stack's tensors in the file.
@@ -87,109 +118,97 @@ StackNames NamesOf(const ModelConfig& config, bool decoder) {
           "self_attention."};
 }
 
-CrossWeights PackCross(Reader& reader, const ModelConfig& config,
-                       const std::string& name, DType dtype,
-                       const std::shared_ptr<WeightMemory>& memory) {
+CrossWeights PackCross(Packer& packer, const ModelConfig& config,
+                       const std::string& name) {
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
   CrossWeights w;
-  w.query = reader.Linear(name + "query_projection", keys, config.d_model,
-                          dtype, memory);
-  // This matrix is read once per source, not once per token, and is therefore
-  // kept apart from the others.
-  w.key_value = PackedMatrix(keys + values, config.d_model, dtype);
-  reader.Linear(name + "key_projection", 0, keys, w.key_value);
-  reader.Linear(name + "value_projection", keys, values, w.key_value);
-  w.out = reader.Linear(name + "out_projection", config.d_model, values, dtype,
-                        memory);
+  w.query = packer.Linear(name + "query_projection", keys, config.d_model);
+  w.key_value = packer.Matrix(keys + values, config.d_model);
+  packer.SetRows(name + "key_projection.weight", name + "key_projection.bias",
+                 0, keys, w.key_value);
+  packer.SetRows(name + "value_projection.weight",
+                 name + "value_projection.bias", keys, values, w.key_value);
+  w.out = packer.Linear(name + "out_projection", config.d_model, values);
   return w;
 }
 
-// The tensors that one mixer reads from the file, under its layer's prefix.
+// The tensors that one mixer reads, under its layer's prefix.
 class LayerTensors final : public MixerTensors {
  public:
-  LayerTensors(Reader& reader, std::string prefix, DType dtype,
-               std::shared_ptr<WeightMemory> memory)
-      : reader_(reader),
-        prefix_(std::move(prefix)),
-        dtype_(dtype),
-        memory_(std::move(memory)) {}
+  LayerTensors(Packer& packer, std::string prefix)
+      : packer_(packer), prefix_(std::move(prefix)) {}
 
   std::vector<float> Vector(const std::string& name) override {
-    return reader_.Vector(prefix_ + name);
+    return packer_.Vector(prefix_ + name);
   }
-  PackedMatrix Stack(const std::vector<std::string>& names,
+  WeightMatrix Stack(const std::vector<std::string>& names,
                      const std::vector<int64_t>& rows, int64_t inputs,
                      bool biases) override {
-    PackedMatrix matrix(std::accumulate(rows.begin(), rows.end(), int64_t{0}),
-                        inputs, dtype_, memory_);
+    WeightMatrix matrix = packer_.Matrix(
+        std::accumulate(rows.begin(), rows.end(), int64_t{0}), inputs);
     int64_t first = 0;
     for (size_t i = 0; i < names.size(); ++i) {
-      reader_.Linear(prefix_ + names[i], first, rows[i], matrix, biases);
+      const std::string name = prefix_ + names[i];
+      packer_.SetRows(name + ".weight", biases ? name + ".bias" : "", first,
+                      rows[i], matrix);
       first += rows[i];
     }
     return matrix;
   }
 
  private:
-  Reader& reader_;
+  Packer& packer_;
   const std::string prefix_;
-  const DType dtype_;
-  const std::shared_ptr<WeightMemory> memory_;
 };
 
-LayerWeights PackLayer(Reader& reader, const ModelConfig& config,
-                       const StackNames& names, int64_t i, bool cross,
-                       DType dtype,
-                       const std::shared_ptr<WeightMemory>& memory) {
+LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
+                       const StackNames& names, int64_t i, bool cross) {
   const std::string layer = StrCat(names.prefix, "layers.", i, ".");
   const ModelConfig view = LayerView(config, i);
   LayerWeights w;
-  LayerTensors tensors(reader, layer + names.attention, dtype, memory);
+  LayerTensors tensors(packer, layer + names.attention);
   // CheckSupported has found the row.
   w.mixer = FindRuntimeMixer(Name(view.attention))->make(view, tensors);
   if (cross) {
-    w.cross =
-        PackCross(reader, config, layer + "cross_attention.", dtype, memory);
-    w.norm3 = reader.Norm(layer + "norm3");
+    w.cross = PackCross(packer, config, layer + "cross_attention.");
+    w.norm3 = packer.Norm(layer + "norm3");
   }
   const bool biases = config.feed_forward == FeedForwardKind::kMlp;
   if (config.feed_forward == FeedForwardKind::kChannelMix) {
-    w.token_shift = reader.Vector(layer + "token_shift");
+    w.token_shift = packer.Vector(layer + "token_shift");
   }
-  w.linear1 = reader.Linear(layer + "linear1", config.d_ff, config.d_model,
-                            dtype, memory, biases);
+  w.linear1 =
+      packer.Linear(layer + "linear1", config.d_ff, config.d_model, biases);
   if (config.feed_forward == FeedForwardKind::kSwiglu) {
-    w.linear3 = reader.Linear(layer + "linear3", config.d_ff, config.d_model,
-                              dtype, memory, false);
+    w.linear3 =
+        packer.Linear(layer + "linear3", config.d_ff, config.d_model, false);
   }
-  w.linear2 = reader.Linear(layer + "linear2", config.d_model, config.d_ff,
-                            dtype, memory, biases);
-  w.norm1 = reader.Norm(layer + "norm1");
-  w.norm2 = reader.Norm(layer + "norm2");
+  w.linear2 =
+      packer.Linear(layer + "linear2", config.d_model, config.d_ff, biases);
+  w.norm1 = packer.Norm(layer + "norm1");
+  w.norm2 = packer.Norm(layer + "norm2");
   return w;
 }
 
-int64_t VectorBytes(const std::vector<float>& v) {
-  return static_cast<int64_t>(v.size() * sizeof(float));
-}
-
-int64_t NormBytes(const NormWeights& norm) {
-  return VectorBytes(norm.weight) + VectorBytes(norm.bias);
-}
-
-int64_t HeldBytes(const StackWeights& stack) {
-  int64_t bytes = stack.embedding.bytes() + VectorBytes(stack.positions) +
-                  NormBytes(stack.norm);
-  for (const LayerWeights& layer : stack.layers) {
-    bytes += layer.mixer->bytes() + layer.linear1.bytes() +
-             layer.linear2.bytes() + layer.linear3.bytes() +
-             VectorBytes(layer.token_shift) + NormBytes(layer.norm1) +
-             NormBytes(layer.norm2) + layer.cross.query.bytes() +
-             layer.cross.key_value.bytes() + layer.cross.out.bytes() +
-             NormBytes(layer.norm3);
+// tied: the embedding is the head's matrix too, and holds its bias.
+StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
+                       bool tied) {
+  const StackNames names = NamesOf(config, decoder);
+  StackWeights w;
+  w.embedding = packer.Matrix(config.vocab_size, config.EmbeddingWidth());
+  packer.SetRows(names.embedding, tied ? "predictor.bias" : "", 0,
+                 config.vocab_size, w.embedding);
+  if (config.positions == Positions::kLearned) {
+    w.positions = packer.Vector(names.positions);
   }
-  return bytes;
+  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
+  const bool cross = decoder && config.arch == Arch::kSeq2seq;
+  for (int64_t i = 0; i < layers; ++i) {
+    w.layers.push_back(PackLayer(packer, config, names, i, cross));
+  }
+  if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm");
+  return w;
 }
 
 std::string MissingText(const std::vector<std::string>& missing,
@@ -202,85 +221,33 @@ std::string MissingText(const std::vector<std::string>& missing,
   return missing.size() > kMostListed ? text + ", ..." : text;
 }
 
-// Bytes of every matrix once packed as float32. Outputs are padded to panels,
-// so a matrix of few outputs grows up to 64-fold.
-double PackedBytes(const ModelConfig& config) {
-  double bytes = 0;
-  for (const auto& [name, shape] : WeightShapes(config)) {
-    const int64_t panels =
-        (shape[0] + PackedMatrix::kPanel - 1) / PackedMatrix::kPanel;
-    const double inputs = shape.size() == 2 ? static_cast<double>(shape[1]) : 1;
-    bytes += static_cast<double>(panels * PackedMatrix::kPanel) * inputs * 4;
-  }
+int64_t StoredBytes(const WeightSource& source) {
+  int64_t bytes = 0;
+  for (const WeightTensor& tensor : source.tensors()) bytes += tensor.bytes();
   return bytes;
-}
-
-// Bytes that hold the matrices a pass through a stack reads, without the
-// head's; some to spare where a mixer packs several of its own as one.
-int64_t PassBytes(const ModelConfig& config, int64_t layers, bool cross,
-                  DType dtype) {
-  const auto bytes = [dtype](int64_t outputs, int64_t inputs) {
-    return PackedMatrix::WeightBytes(outputs, inputs, dtype);
-  };
-  const int64_t keys = config.n_heads * config.d_key;
-  const int64_t values = config.n_heads * config.d_value;
-  const int64_t factors =
-      config.feed_forward == FeedForwardKind::kSwiglu ? 2 : 1;
-  int64_t total = 0;
-  for (int64_t i = 0; i < layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    for (const auto& [name, shape] : Spec(view.attention).weights(view)) {
-      if (shape.size() == 2) total += bytes(shape[0], shape[1]);
-    }
-    total += factors * bytes(config.d_ff, config.d_model) +
-             bytes(config.d_model, config.d_ff);
-    if (cross) {
-      total += bytes(keys, config.d_model) + bytes(config.d_model, values);
-    }
-  }
-  return total;
-}
-
-uint64_t DataBytes(const SafetensorsFile& file) {
-  uint64_t end = 0;
-  for (const TensorEntry& entry : file.tensors())
-    end = std::max(end, entry.end);
-  return end;
-}
-
-// tied: the embedding is the head's matrix too, and holds its bias.
-StackWeights PackStack(Reader& reader, const ModelConfig& config, bool decoder,
-                       bool tied, DType dtype,
-                       const std::shared_ptr<WeightMemory>& memory) {
-  const StackNames names = NamesOf(config, decoder);
-  StackWeights w;
-  w.embedding = PackedMatrix(config.vocab_size, config.EmbeddingWidth(), dtype);
-  {
-    const std::vector<float> table = reader.Vector(names.embedding);
-    std::vector<float> bias;
-    if (tied) bias = reader.Vector("predictor.bias");
-    w.embedding.SetRows(0, config.vocab_size, table.data(),
-                        tied ? bias.data() : nullptr);
-  }
-  if (config.positions == Positions::kLearned) {
-    w.positions = reader.Vector(names.positions);
-  }
-  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
-  const bool cross = decoder && config.arch == Arch::kSeq2seq;
-  for (int64_t i = 0; i < layers; ++i) {
-    w.layers.push_back(
-        PackLayer(reader, config, names, i, cross, dtype, memory));
-  }
-  if (config.final_norm) w.norm = reader.Norm(names.prefix + "norm");
-  return w;
 }
 
 }  // namespace
 
-std::optional<Error> CheckWeights(const std::string& path,
-                                  const SafetensorsFile& file,
+double MostWeightBytes(const ModelConfig& config, const WeightFormat& format) {
+  double bytes = 0;
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    if (shape.size() == 2 && shape[0] > 0 && shape[1] > 0) {
+      bytes +=
+          static_cast<double>(WeightMatrix::Bytes(shape[0], shape[1], format));
+    } else {
+      double numbers = sizeof(float);
+      for (const int64_t size : shape) numbers *= static_cast<double>(size);
+      bytes += numbers;
+    }
+  }
+  return bytes;
+}
+
+std::optional<Error> CheckWeights(const WeightSource& source,
                                   const ModelConfig& config) {
-  const int64_t found = static_cast<int64_t>(file.tensors().size());
+  const std::string tensors = source.path() + ": tensors";
+  const int64_t found = static_cast<int64_t>(source.tensors().size());
   // With more than twice too many layers, a list of names does not help.
   const auto too_many = [found](int64_t layers) {
     return layers > 64 + 2 * found / kTensorsPerLayer;
@@ -288,7 +255,7 @@ std::optional<Error> CheckWeights(const std::string& path,
   if (too_many(config.n_layers) || too_many(DecoderLayers(config))) {
     const bool first = too_many(config.n_layers);
     return FormatError(
-        path + ": tensors",
+        tensors,
         StrCat("those of ", first ? "n_layers" : "n_decoder_layers", " = ",
                first ? config.n_layers : DecoderLayers(config),
                " in config.json"),
@@ -299,64 +266,52 @@ std::optional<Error> CheckWeights(const std::string& path,
   std::map<std::string, const std::vector<int64_t>*> wanted;
   for (const auto& [name, shape] : shapes) {
     wanted[name] = &shape;
-    if (file.Find(name) == nullptr) missing.push_back(name);
+    if (source.Find(name) == nullptr) missing.push_back(name);
   }
   if (!missing.empty()) {
-    return FormatError(path + ": tensors", "all that config.json asks for",
+    return FormatError(tensors, "all that config.json asks for",
                        MissingText(missing, shapes.size()));
   }
-  for (const TensorEntry& entry : file.tensors()) {
-    const auto shape = wanted.find(entry.name);
-    const std::string where =
-        StrCat(path, ": tensor '", entry.name, "' at byte ",
-               file.data_offset() + entry.begin);
+  for (const WeightTensor& tensor : source.tensors()) {
+    const auto shape = wanted.find(tensor.name);
     if (shape == wanted.end()) {
-      return FormatError(where, "a name that config.json asks for",
+      return FormatError(source.Where(tensor),
+                         "a name that config.json asks for",
                          "a tensor that belongs to no part of the model");
     }
-    if (*shape->second != entry.shape) {
-      return FormatError(where, "shape " + ShapeText(*shape->second),
-                         ShapeText(entry.shape));
+    if (*shape->second != tensor.shape) {
+      return FormatError(source.Where(tensor),
+                         "shape " + ShapeText(*shape->second),
+                         ShapeText(tensor.shape));
     }
   }
   // A factor of 2 for 16-bit files, 2 for padding of 33 outputs and more, and 2
-  // to spare; small models are not limited.
-  const double limit = 8 * static_cast<double>(DataBytes(file)) + kFreeBytes;
-  if (PackedBytes(config) > limit) {
-    return FormatError(path + ": tensors",
-                       "matrices that grow at most 8-fold when packed",
+  // to spare; small models are not limited. No format is larger than float32.
+  const double limit =
+      8 * static_cast<double>(StoredBytes(source)) + kFreeBytes;
+  if (MostWeightBytes(config, kF32Weights) > limit) {
+    return FormatError(tensors, "matrices that grow at most 8-fold when packed",
                        "some with so few outputs that they would grow more");
   }
   return std::nullopt;
 }
 
-Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
-                    DType dtype) {
-  Reader reader(file);
+Weights PackWeights(const WeightSource& source, const ModelConfig& config,
+                    const WeightFormat& format) {
+  Packer packer(source, format);
   Weights w;
   const bool decoder = config.arch != Arch::kEncoder;
-  const bool cross = config.arch == Arch::kSeq2seq;
-  const int64_t outputs = config.Outputs();
-  // A step's matrices lie together, the encoder's apart from them.
-  if (cross) {
-    w.encoder = PackStack(reader, config, false, false, dtype,
-                          std::make_shared<WeightMemory>(PassBytes(
-                              config, config.n_layers, false, dtype)));
+  // In the order in which they are read: an encoder before the decoder, whose
+  // layers and head a step reads one after the other.
+  if (config.arch != Arch::kDecoder) {
+    w.encoder = PackStack(packer, config, false, !decoder && config.tied_head);
   }
-  const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
-  const int64_t head_bytes =
-      config.tied_head
-          ? 0
-          : PackedMatrix::WeightBytes(outputs, config.d_model, dtype);
-  const auto memory = std::make_shared<WeightMemory>(
-      PassBytes(config, layers, cross, dtype) + head_bytes);
-  (decoder ? w.decoder : w.encoder) =
-      PackStack(reader, config, decoder, config.tied_head, dtype, memory);
+  if (decoder) w.decoder = PackStack(packer, config, true, config.tied_head);
   if (!config.tied_head) {
-    w.head = reader.Linear("predictor", outputs, config.d_model, dtype, memory);
+    w.head = packer.Linear("predictor", config.Outputs(), config.d_model);
   }
-  w.parameters = reader.parameters();
-  w.bytes = HeldBytes(w.decoder) + HeldBytes(w.encoder) + w.head.bytes();
+  w.parameters = packer.parameters();
+  w.bytes = packer.bytes();
   return w;
 }
 

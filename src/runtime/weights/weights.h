@@ -10,9 +10,9 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
-#include "core/safetensors.h"
-#include "kernels/matmul/packed_matrix.h"
+#include "kernels/matmul/weight_matrix.h"
 #include "runtime/mixer/mixer.h"
+#include "weights/weight_source.h"
 
 namespace tarn {
 
@@ -23,16 +23,16 @@ struct NormWeights {
 // Cross attention of a decoder layer. Keys and values share a matrix: both are
 // products of the memory, computed once per source.
 struct CrossWeights {
-  PackedMatrix query;      // [H K, d_model]
-  PackedMatrix key_value;  // [H (K + V), d_model], keys first
-  PackedMatrix out;        // [d_model, H V]
+  WeightMatrix query;      // [H K, d_model]
+  WeightMatrix key_value;  // [H (K + V), d_model], keys first
+  WeightMatrix out;        // [d_model, H V]
 };
 
 struct LayerWeights {
   std::shared_ptr<const RuntimeMixer> mixer;
-  PackedMatrix linear1;  // [d_ff, d_model]
-  PackedMatrix linear2;  // [d_model, d_ff]
-  PackedMatrix linear3;  // [d_ff, d_model], the second factor of swiglu only
+  WeightMatrix linear1;  // [d_ff, d_model]
+  WeightMatrix linear2;  // [d_model, d_ff]
+  WeightMatrix linear3;  // [d_ff, d_model], the second factor of swiglu only
   std::vector<float> token_shift;  // [d_model], of channel-mix only
   NormWeights norm1, norm2;
   CrossWeights cross;  // decoders of a sequence-to-sequence model only,
@@ -46,7 +46,7 @@ struct LayerWeights {
 
 // Embedding, layers and final norm: a decoder, or an encoder.
 struct StackWeights {
-  PackedMatrix embedding;        // [vocab, EmbeddingWidth]
+  WeightMatrix embedding;        // [vocab, EmbeddingWidth]
   std::vector<float> positions;  // learned: [max_positions, d_model]
   std::vector<LayerWeights> layers;
   NormWeights norm;  // final_norm only
@@ -55,28 +55,31 @@ struct StackWeights {
 struct Weights {
   StackWeights decoder;  // causal; empty in a classifier
   StackWeights encoder;  // reads whole sequences; empty in a language model
-  PackedMatrix head;     // [vocab or n_classes, d_model], untied only
+  WeightMatrix head;     // [vocab or n_classes, d_model], untied only
   int64_t parameters = 0;
   int64_t bytes = 0;  // as held, padding included
 
-  const PackedMatrix& Head(const ModelConfig& config) const {
+  const WeightMatrix& Head(const ModelConfig& config) const {
     return config.tied_head ? decoder.embedding : head;
   }
 };
 
-/// Compares the file with WeightShapes(config): every tensor must be there with
-/// its shape (any dtype the reader knows), and nothing else. Otherwise a
-/// FormatError in one line: file, tensor, byte offset, expected, found; of
-/// missing tensors the first eight. Allocates in proportion to the file's own
-/// list of tensors, regardless of the sizes that the configuration claims.
-std::optional<Error> CheckWeights(const std::string& path,
-                                  const SafetensorsFile& file,
+/// Compares the source with WeightShapes(config): every tensor must be there
+/// with its shape, in any encoding, and nothing else. Otherwise a FormatError
+/// in one line: file, tensor, byte offset, expected, found; of missing tensors
+/// the first eight. Allocates in proportion to the source's own list of
+/// tensors, regardless of the sizes that the configuration claims.
+std::optional<Error> CheckWeights(const WeightSource& source,
                                   const ModelConfig& config);
 
-/// Packs the tensors of a checked file. Matrices are held as `dtype` (kF32, or
-/// kBF16 rounded to nearest even); biases, norms and the position table as
-/// float32.
-Weights PackWeights(const SafetensorsFile& file, const ModelConfig& config,
-                    DType dtype);
+/// What PackWeights takes at most for a model of this configuration, known
+/// before anything is read. CheckWeights compares it with the size of the
+/// files.
+double MostWeightBytes(const ModelConfig& config, const WeightFormat& format);
+
+/// Packs the tensors of a checked source, one block of rows at a time. Matrices
+/// are held in `format`; biases, norms and the position table as float32.
+Weights PackWeights(const WeightSource& source, const ModelConfig& config,
+                    const WeightFormat& format);
 
 }  // namespace tarn

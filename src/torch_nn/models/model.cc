@@ -1,5 +1,6 @@
 #include "torch_nn/models/model.h"
 
+#include <filesystem>
 #include <optional>
 #include <set>
 #include <vector>
@@ -9,9 +10,9 @@
 #include "torch_nn/models/cnn.h"
 #include "torch_nn/models/frame_classifier.h"
 #include "torch_nn/models/language_model.h"
-#include "torch_nn/models/open_file.h"
 #include "torch_nn/models/recurrent.h"
 #include "torch_nn/models/seq2seq.h"
+#include "weights/weight_source.h"
 
 namespace tarn::nn {
 namespace {
@@ -40,33 +41,33 @@ std::map<std::string, torch::Tensor> TensorsOf(const ModelImpl& model) {
   return tensors;
 }
 
-// The entry of every tensor of the config, in its order; throws FormatError
-// for one that is missing or misshapen and for one too many.
-std::vector<const TensorEntry*> MatchEntries(const SafetensorsFile& file,
-                                             const ModelConfig& config,
-                                             const std::string& path) {
-  std::vector<const TensorEntry*> entries;
+// Every tensor of the config, in its order; throws FormatError for one that is
+// missing or misshapen and for one too many.
+std::vector<const WeightTensor*> MatchTensors(const WeightSource& source,
+                                              const ModelConfig& config) {
+  std::vector<const WeightTensor*> tensors;
   std::set<std::string> wanted;
   for (const auto& [name, shape] : WeightShapes(config)) {
-    const TensorEntry* entry = file.Find(name);
-    const std::string where = StrCat(path, ": tensor ", name);
-    if (entry == nullptr) {
-      throw FormatError(where, ShapeText(shape), "no such tensor");
+    const WeightTensor* tensor = source.Find(name);
+    if (tensor == nullptr) {
+      throw FormatError(StrCat(source.path(), ": tensor ", name),
+                        ShapeText(shape), "no such tensor");
     }
-    if (entry->shape != shape) {
-      throw FormatError(where, ShapeText(shape), ShapeText(entry->shape));
+    if (tensor->shape != shape) {
+      throw FormatError(source.Where(*tensor), ShapeText(shape),
+                        ShapeText(tensor->shape));
     }
-    entries.push_back(entry);
+    tensors.push_back(tensor);
     wanted.insert(name);
   }
-  for (const TensorEntry& entry : file.tensors()) {
-    if (wanted.count(entry.name) == 0) {
-      throw FormatError(StrCat(path, ": tensor ", entry.name),
-                        "no tensor beside those of the configuration",
-                        ShapeText(entry.shape));
+  for (const WeightTensor& tensor : source.tensors()) {
+    if (wanted.count(tensor.name) == 0) {
+      throw FormatError(source.Where(tensor),
+                        "no tensor but those of the configuration",
+                        ShapeText(tensor.shape));
     }
   }
-  return entries;
+  return tensors;
 }
 
 }  // namespace
@@ -136,15 +137,19 @@ void SaveWeights(const ModelImpl& model, const std::string& path,
 }
 
 void LoadWeights(ModelImpl& model, const std::string& path) {
-  const SafetensorsFile file = OpenTyped(path);
-  const std::vector<const TensorEntry*> entries =
-      MatchEntries(file, model.config(), path);
+  const auto source = (std::filesystem::is_directory(path)
+                           ? OpenWeightSource(path)
+                           : OpenWeightFile(path))
+                          .Take();
+  const std::vector<const WeightTensor*> tensors =
+      MatchTensors(*source, model.config());
   torch::NoGradGuard no_grad;
   auto present = TensorsOf(model);
-  for (const TensorEntry* entry : entries) {
-    torch::Tensor values = torch::empty(entry->shape, torch::kFloat32);
-    file.ReadF32(*entry, values.data_ptr<float>());
-    present.at(entry->name).copy_(values);
+  for (const WeightTensor* tensor : tensors) {
+    torch::Tensor values = torch::empty(tensor->shape, torch::kFloat32);
+    source->ReadRows(*tensor, {0, tensor->rows()}, values.data_ptr<float>());
+    source->Release(*tensor);
+    present.at(tensor->name).copy_(values);
   }
 }
 

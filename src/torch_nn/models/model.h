@@ -80,8 +80,9 @@ std::shared_ptr<ModelImpl> MakeModel(const ModelConfig& config);
 void SaveWeights(const ModelImpl& model, const std::string& path,
                  const std::map<std::string, std::string>& metadata = {});
 
-/// Reads a weight file into the model; every tensor of WeightShapes() must be
-/// there with its shape and nothing else. F32, BF16 and F16 are widened. Throws
+/// Reads weights into the model, from a file or from a model directory (whose
+/// shards, if it has some, have an index); every tensor of WeightShapes() must
+/// be there with its shape and nothing else. F32, BF16 and F16 are widened. Throws
 /// FormatError naming file and tensor, or IoError, with the model untouched.
 void LoadWeights(ModelImpl& model, const std::string& path);
 
