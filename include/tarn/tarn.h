@@ -139,6 +139,18 @@ TARN_API tarn_status tarn_state_save(const tarn_state* state, const char* path,
  * TARN_ERROR_IO when it cannot be read. */
 TARN_API tarn_status tarn_state_load(const tarn_model* model, const char* path,
                                      tarn_state** state, tarn_error** error);
+/* The same file as bytes in memory, for a caller that keeps it elsewhere. Into
+ * `bytes`, at most `capacity` of them; *size is their number, also when the call
+ * fails with TARN_ERROR_SHAPE because capacity is smaller. bytes NULL: only
+ * counts. tarn_state_deserialize checks bytes as tarn_state_load checks a file
+ * and keeps no pointer to them. */
+TARN_API tarn_status tarn_state_serialize(const tarn_state* state, void* bytes,
+                                          uint64_t capacity, uint64_t* size,
+                                          tarn_error** error);
+TARN_API tarn_status tarn_state_deserialize(const tarn_model* model,
+                                            const void* bytes, uint64_t size,
+                                            tarn_state** state,
+                                            tarn_error** error);
 TARN_API void tarn_state_free(tarn_state* state); /* NULL: no effect */
 /* Facts; 0 for NULL. Position: tokens consumed. */
 TARN_API uint64_t tarn_state_bytes(const tarn_state* state);
@@ -259,9 +271,10 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
 /* --- Writing text ------------------------------------------------------- */
 
 /* Receives every token with its `bytes` bytes of text (no terminator; not
- * always whole characters), which are valid during the call. A result other
- * than 0 ends the run, which is not an error. Must not throw. `user` is the
- * pointer of the options. */
+ * always whole characters), which are valid during the call. With stop texts
+ * the bytes are those that no stop text can reach any more; bytes held back
+ * before a stop token come with token -1. A result other than 0 ends the run,
+ * which is not an error. Must not throw. `user` is the pointer of the options. */
 typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
                                        const char* text, uint64_t bytes);
 
@@ -277,9 +290,17 @@ typedef struct tarn_generate_options {
    * then holds what was consumed. */
   int32_t (*cancel)(void* user);
   void* user;
+  /* Texts that end the run, `stop_count` (at most 64) strings of 1 to 4096
+   * bytes: neither the text that is complete first nor what follows it is
+   * passed on; the state holds its tokens. NULL: none. */
+  const char* const* stop;
+  uint64_t stop_count;
+  /* Tokens that end the run; they are neither passed on nor consumed. */
+  const int32_t* stop_tokens;
+  uint64_t stop_token_count;
 } tarn_generate_options;
 #define TARN_GENERATE_OPTIONS_INIT \
-  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL }
+  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
 
 /* Consumes a prompt and generates text: draws a token as tarn_sample does with
  * the state's position, consumes it, passes it to the callback, and repeats.

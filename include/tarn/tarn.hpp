@@ -104,6 +104,8 @@ inline tarn_sampler_options SamplerOf(const SamplerOptions& options) {
 struct GenerateOptions {
   std::uint64_t max_tokens = 256;
   SamplerOptions sampler = {};
+  std::vector<std::string> stop = {};  // texts that end the run, not part of it
+  std::vector<std::int32_t> stop_tokens = {};
 };
 
 /// Receives the bytes of every token; a result of false ends the run. Generate
@@ -237,6 +239,28 @@ class State {
     return state;
   }
 
+  /// The bytes of that file, and a state from them (tarn_state_serialize,
+  /// tarn_state_deserialize).
+  std::vector<std::uint8_t> Serialize() const {
+    std::uint64_t size = 0;
+    internal::Call(tarn_state_serialize, state_, nullptr, std::uint64_t{0},
+                   &size);
+    return internal::Fill(std::vector<std::uint8_t>(size),
+                          [&](std::uint8_t* bytes, std::uint64_t capacity,
+                              std::uint64_t* count, tarn_error** error) {
+                            return tarn_state_serialize(state_, bytes, capacity,
+                                                        count, error);
+                          });
+  }
+  static State Deserialize(const Model& model,
+                           const std::vector<std::uint8_t>& bytes) {
+    State state(model.get());
+    internal::Call(tarn_state_deserialize, state.model_,
+                   static_cast<const void*>(bytes.data()), bytes.size(),
+                   &state.state_);
+    return state;
+  }
+
   State Clone() const {
     State clone(model_);
     internal::Call(tarn_state_clone, state_, &clone.state_);
@@ -283,6 +307,12 @@ class State {
     c.max_tokens = options.max_tokens;
     c.sampler = &sampler;
     c.user = &told;
+    std::vector<const char*> stop;
+    for (const std::string& text : options.stop) stop.push_back(text.c_str());
+    c.stop = stop.data();
+    c.stop_count = stop.size();
+    c.stop_tokens = options.stop_tokens.data();
+    c.stop_token_count = options.stop_tokens.size();
     c.callback = [](void* user, std::int32_t, const char* text,
                     std::uint64_t bytes) -> std::int32_t {
       Told& to = *static_cast<Told*>(user);

@@ -239,6 +239,39 @@ TEST_F(CApi, StatesInFiles) {
   ASSERT_EQ(tarn_step(model_, loaded, 7, got.data(), &error_), TARN_OK);
   EXPECT_EQ(got, want);
   tarn_state_free(loaded);
+  // The same file as bytes.
+  uint64_t size = 0;
+  ASSERT_EQ(tarn_state_save(state_, path.c_str(), &error_), TARN_OK);
+  ASSERT_EQ(tarn_state_serialize(state_, nullptr, 0, &size, &error_), TARN_OK);
+  ASSERT_EQ(size, std::filesystem::file_size(path));
+  std::vector<unsigned char> bytes(size);
+  ASSERT_EQ(tarn_state_serialize(state_, bytes.data(), size, &size, &error_),
+            TARN_OK);
+  EXPECT_EQ(ReadFile(path, 1 << 24).Take(),
+            std::string(bytes.begin(), bytes.end()));
+  ASSERT_EQ(
+      tarn_state_deserialize(model_, bytes.data(), size, &loaded, &error_),
+      TARN_OK);
+  EXPECT_EQ(tarn_state_equal(state_, loaded), 1);
+  tarn_state_free(loaded);
+  uint64_t needed = 0;
+  ExpectError(
+      tarn_state_serialize(state_, bytes.data(), size - 1, &needed, &error_),
+      TARN_ERROR_SHAPE, "capacity");
+  EXPECT_EQ(needed, size);
+  loaded = nullptr;
+  for (const uint64_t less : {uint64_t{0}, uint64_t{7}, size - 1}) {
+    ExpectError(
+        tarn_state_deserialize(model_, bytes.data(), less, &loaded, &error_),
+        TARN_ERROR_FORMAT, "state: ");
+  }
+  bytes.back() ^= 1;
+  ExpectError(
+      tarn_state_deserialize(model_, bytes.data(), size, &loaded, &error_),
+      TARN_ERROR_FORMAT, "contents");
+  ExpectError(tarn_state_deserialize(model_, nullptr, 9, &loaded, &error_),
+              TARN_ERROR_ARGUMENT, "bytes");
+  EXPECT_EQ(loaded, nullptr);
   // Another model, bad arguments.
   const std::string other = Path("seq2seq.state");
   tarn_model* model = nullptr;

@@ -26,6 +26,19 @@ tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
     generate.max_tokens = tarn::capi::Count(c.max_tokens);
     generate.sampler =
         tarn::capi::SamplerOptionsOf(c.sampler, "options.sampler");
+    const std::span<const int32_t> stop_tokens =
+        tarn::capi::Tokens(c.stop_tokens, c.stop_token_count);
+    generate.stop_tokens.assign(stop_tokens.begin(), stop_tokens.end());
+    if (c.stop_count > 0) tarn::capi::Require(c.stop, "options.stop");
+    if (c.stop_count > tarn::kMaxStopTexts) {
+      throw tarn::ArgumentError("options.stop_count",
+                                tarn::StrCat("at most ", tarn::kMaxStopTexts),
+                                tarn::StrCat(c.stop_count));
+    }
+    for (uint64_t i = 0; i < c.stop_count; ++i) {
+      tarn::capi::Require(c.stop[i], "options.stop");
+      generate.stop_texts.emplace_back(c.stop[i]);
+    }
     const auto tell = [&c](const tarn::GeneratedToken& token) {
       return c.callback == nullptr ||
              c.callback(c.user, token.id, token.text.data(),
@@ -41,6 +54,9 @@ tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
       throw tarn::Error(
           tarn::ErrorCode::kInterrupted,
           tarn::StrCat("generate: cancelled after ", result.tokens, " tokens"));
+    }
+    if (result.end == tarn::SequenceEnd::kStopToken && !result.held.empty()) {
+      tell({.id = -1, .text = result.held, .ms = 0});
     }
     if (generated != nullptr) {
       *generated = static_cast<uint64_t>(result.tokens);

@@ -90,6 +90,18 @@ TEST_F(Owner, GeneratesWhatItDraws) {
   }
 }
 
+TEST_F(Owner, StopsAtTextsAndTokens) {
+  const tarn::Model model = tarn::Model::Open(Path("linear"));
+  tarn::GenerateOptions options{30, {.seed = 9}};
+  const std::string text = model.Generate("ab", options);
+  options.stop = {"never written", text.substr(12, 2)};
+  EXPECT_EQ(model.Generate("ab", options),
+            text.substr(0, text.find(text.substr(12, 2))));
+  options.stop = {};
+  options.stop_tokens = {static_cast<unsigned char>(text[9])};
+  EXPECT_EQ(model.Generate("ab", options), text.substr(0, text.find(text[9])));
+}
+
 TEST_F(Owner, ASinkEndsOrThrows) {
   const tarn::Model model = tarn::Model::Open(Path("linear"));
   tarn::State state(model);
@@ -172,6 +184,13 @@ TEST_F(Owner, SourcesStatesAndClasses) {
   of_source.Save(Path("seq2seq.state"));
   const auto loaded = tarn::State::Load(model, Path("seq2seq.state"));
   EXPECT_TRUE(loaded == of_source);
+  const std::vector<std::uint8_t> bytes = of_source.Serialize();
+  EXPECT_TRUE(tarn::State::Deserialize(model, bytes) == of_source);
+  EXPECT_NE(MessageOf([&] {
+              tarn::State::Deserialize(tarn::Model::Open(Path("linear")),
+                                       bytes);
+            }).find("state: model"),
+            std::string::npos);
   EXPECT_EQ(loaded.BeamSearch({10, 10, 1, 8, 1.0}), target);
   EXPECT_THROW(model.Classify(source), tarn::Error);
 

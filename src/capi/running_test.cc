@@ -115,6 +115,49 @@ TEST_F(CApi, Generates) {
   }
   EXPECT_EQ(tarn_state_equal(state_, by_hand), 1);
   tarn_state_free(by_hand);
+  // Stop texts and stop tokens end the run.
+  const std::string text = told.text;
+  const std::string stop_text = text.substr(8, 2);
+  const char* const stop[] = {"not written at all", stop_text.c_str()};
+  options.stop = stop;
+  options.stop_count = 2;
+  told = Told();
+  tarn_state* stopped = nullptr;
+  ASSERT_EQ(tarn_state_new(model_, &stopped, &error_), TARN_OK);
+  ASSERT_EQ(
+      tarn_generate(model_, stopped, prompt, 2, &options, &generated, &error_),
+      TARN_OK)
+      << tarn_error_message(error_);
+  EXPECT_EQ(told.text, text.substr(0, text.find(stop_text)));
+  EXPECT_EQ(generated, text.find(stop_text) + 2);
+  EXPECT_EQ(tarn_state_position(stopped), 2 + generated);
+  const auto byte = static_cast<unsigned char>(text[8]);
+  const int32_t stop_token[] = {byte};
+  const std::string held = {text[7], 'n', 'o'};
+  const char* const other[] = {held.c_str()};  // begins with the byte before
+  options.stop = other;
+  options.stop_count = 1;
+  options.stop_tokens = stop_token;
+  options.stop_token_count = 1;
+  told = Told();
+  ASSERT_EQ(tarn_state_reset(stopped, &error_), TARN_OK);
+  ASSERT_EQ(
+      tarn_generate(model_, stopped, prompt, 2, &options, &generated, &error_),
+      TARN_OK);
+  EXPECT_EQ(told.text, text.substr(0, text.find(text[8])));
+  EXPECT_EQ(generated, text.find(text[8]));
+  EXPECT_EQ(tarn_state_position(stopped), 2 + generated);
+  tarn_state_free(stopped);
+  const char* const empty[] = {""};
+  options.stop = empty;
+  ExpectError(
+      tarn_generate(model_, state_, prompt, 2, &options, nullptr, &error_),
+      TARN_ERROR_ARGUMENT, "stop");
+  options.stop = nullptr;
+  ExpectError(
+      tarn_generate(model_, state_, prompt, 2, &options, nullptr, &error_),
+      TARN_ERROR_ARGUMENT, "options.stop");
+  options.stop_count = options.stop_token_count = 0;
   // The callback ends the run without an error; cancelling is an error.
   told = Told();
   told.most = 3;

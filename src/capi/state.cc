@@ -4,6 +4,23 @@
 #include "capi/guard.h"
 #include "runtime/session/state_file.h"
 
+namespace {
+
+// Bytes that have their place.
+class BufferSink final : public tarn::ByteSink {
+ public:
+  explicit BufferSink(void* next) : next_(static_cast<char*>(next)) {}
+  void Write(const void* data, size_t bytes) override {
+    if (bytes > 0) std::memcpy(next_, data, bytes);
+    next_ += bytes;
+  }
+
+ private:
+  char* next_;
+};
+
+}  // namespace
+
 using tarn::capi::Guard;
 using tarn::capi::Hold;
 using tarn::capi::Require;
@@ -63,6 +80,38 @@ tarn_status tarn_state_load(const tarn_model* model, const char* path,
     Require(path, "path");
     Require(state, "state");
     *state = new tarn_state{model, tarn::LoadState(model->model, path).Take()};
+    Hold(model);
+  });
+}
+
+tarn_status tarn_state_serialize(const tarn_state* state, void* bytes,
+                                 uint64_t capacity, uint64_t* size,
+                                 tarn_error** error) {
+  return Guard(error, [&] {
+    Require(state, "state");
+    Require(size, "size");
+    const tarn::Model& model = state->model->model;
+    *size = tarn::StateFileBytes(model, state->state);
+    if (bytes == nullptr) return;
+    if (capacity < *size) {
+      throw tarn::ShapeError("capacity", tarn::StrCat("at least ", *size),
+                             tarn::StrCat(capacity));
+    }
+    BufferSink sink(bytes);
+    tarn::SaveState(model, state->state, sink);
+  });
+}
+
+tarn_status tarn_state_deserialize(const tarn_model* model, const void* bytes,
+                                   uint64_t size, tarn_state** state,
+                                   tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    Require(state, "state");
+    if (size > 0) Require(bytes, "bytes");
+    const std::span<const uint8_t> file(static_cast<const uint8_t*>(bytes),
+                                        static_cast<size_t>(size));
+    *state = new tarn_state{model, tarn::LoadState(model->model, file).Take()};
     Hold(model);
   });
 }

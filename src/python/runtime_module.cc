@@ -147,6 +147,24 @@ class PyModel {
     return tarn::LoadState(loaded_.model, path).Take();
   }
 
+  NewBytes StateToBytes(const State& state) const {
+    NewBytes bytes;
+    const Unlocked unlocked;
+    bytes.text.reserve(
+        static_cast<size_t>(StateFileBytes(loaded_.model, state)));
+    StringSink sink(bytes.text);
+    tarn::SaveState(loaded_.model, state, sink);
+    return bytes;
+  }
+
+  State StateFromBytes(const Bytes& file) const {
+    const Unlocked unlocked;
+    return tarn::LoadState(loaded_.model,
+                           {reinterpret_cast<const uint8_t*>(file.text.data()),
+                            file.text.size()})
+        .Take();
+  }
+
   // The best hypotheses of every start, which stays as it is.
   std::vector<std::vector<Found>> BeamSearch(
       const std::vector<const State*>& starts, int64_t beam, int64_t max_tokens,
@@ -246,30 +264,33 @@ class PyModel {
 class PyGeneration {
  public:
   PyGeneration(const PyModel& model, State& state, int64_t max_tokens,
-               const SamplerOptions& sampler)
-      : tokenizer_(model.tokenizer()),
-        text_(model.model(), tokenizer_, state, {sampler, max_tokens}) {}
+               const SamplerOptions& sampler, const std::vector<Bytes>& stop,
+               const std::vector<int32_t>& stop_tokens)
+      : text_(model.model(), model.tokenizer(), state,
+              {sampler, max_tokens, stop_tokens, Texts(stop)}) {}
 
   void Prompt(const Tokens& tokens) {
     Interruptible(
         [&](const StopCheck& stop) { text_.Prompt(tokens.Flat(), stop); });
   }
 
-  // Bytes of the next token, None after the last.
+  // Bytes that the next token settles, None after the last.
   std::optional<NewBytes> Next() {
-    std::optional<int32_t> token;
+    if (text_.done()) return std::nullopt;
     {
       const Unlocked unlocked;
-      token = text_.Next();
+      if (text_.Draw()) text_.Consume();
     }
-    if (!token) return std::nullopt;
-    NewBytes bytes;
-    tokenizer_.Decode(*token, bytes.text);
-    return bytes;
+    return NewBytes{std::string(text_.text())};
   }
 
  private:
-  const Tokenizer& tokenizer_;
+  static std::vector<std::string> Texts(const std::vector<Bytes>& texts) {
+    std::vector<std::string> copies;
+    for (const Bytes& text : texts) copies.emplace_back(text.text);
+    return copies;
+  }
+
   Generation text_;
 };
 
@@ -316,6 +337,8 @@ void AddModel(PyObject* module) {
       Method<&PyModel::EncodeSource>("encode_source"),
       Method<&PyModel::SaveState>("save_state"),
       Method<&PyModel::LoadState>("load_state"),
+      Method<&PyModel::StateToBytes>("state_to_bytes"),
+      Method<&PyModel::StateFromBytes>("state_from_bytes"),
       Method<&PyModel::BeamSearch>("beam_search"),
       Method<&PyModel::Classify>("classify"),
       Method<&PyModel::DrawImages>("draw_images"),
@@ -357,10 +380,12 @@ void AddGeneration(PyObject* module) {
   constexpr auto make = [](const PyModel& model, State& state,
                            int64_t max_tokens, double temperature,
                            int64_t top_k, double top_p, double min_p,
-                           uint64_t seed) {
+                           uint64_t seed, const std::vector<Bytes>& stop,
+                           const std::vector<int32_t>& stop_tokens) {
     return std::make_unique<PyGeneration>(
         model, state, max_tokens,
-        SamplerOptions{temperature, top_k, top_p, min_p, seed, /*stream=*/0});
+        SamplerOptions{temperature, top_k, top_p, min_p, seed, /*stream=*/0},
+        stop, stop_tokens);
   };
   Class<PyGeneration>::Add(module, "_tarn_runtime.Generation", methods,
                            properties, &Construct<make, /*owners=*/2>);

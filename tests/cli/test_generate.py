@@ -76,6 +76,24 @@ def test_greedy_follows_the_plain_model(tarn, models, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["linear", "full"])
+def test_stop_ends_the_text(tarn, models, kind):
+    arguments = (models / kind, "--prompt", "seed", "--seed", 1, "--max-tokens", 120)
+    whole = tarn("generate", *arguments).stdout
+    # Bytes of random weights: two that are characters.
+    stop = re.search(rb"[!-Z^-~]{2}", whole[20:])[0].decode()
+    begin = whole.index(stop.encode())
+    done = tarn("generate", *arguments, "--stop", "[a,b]", "--stop", stop)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == whole[:begin]
+    got = generate_json(tarn, *arguments, "--stop", stop)
+    assert got["finish_reason"] == "stop" and got["tokens"] == begin + 2
+    assert got["text"] == whole[:begin].decode(errors="replace")
+    assert generate_json(tarn, *arguments)["finish_reason"] == "length"
+    wrong = tarn("generate", *arguments, "--stop", "")
+    assert wrong.returncode == 2 and b"stop: want texts of 1 to 4096 bytes" in wrong.stderr
+
+
+@pytest.mark.parametrize("kind", ["linear", "full"])
 def test_threads_change_nothing(tarn, models, kind):
     texts = {
         tarn(

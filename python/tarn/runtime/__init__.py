@@ -30,7 +30,7 @@ import numpy as np
 
 from tarn._paths import AnyPath
 from tarn.runtime import _images
-from tarn.runtime._arguments import number, sampling, whole
+from tarn.runtime._arguments import number, sampling, stop_texts, whole
 from tarn.runtime._library import module as _module
 
 __all__ = ["FormatError", "Hypothesis", "Model", "NumericError", "State", "sample"]
@@ -107,6 +107,11 @@ class State:
         `Model.load_state` reads. Raises NumericError for a state with NaN, and
         OSError. O(nbytes)."""
         self._model._model.save_state(self._held, os.fsencode(path))
+
+    def to_bytes(self) -> bytes:
+        """The bytes of that file, for a cache or a database; `Model.state_from_bytes`
+        reads them. Raises NumericError for a state with NaN. O(nbytes)."""
+        return self._model._model.state_to_bytes(self._held)
 
     @property
     def position(self) -> int:
@@ -240,6 +245,11 @@ class Model:
         weights and how they are held), bit for bit. Raises FormatError for
         another model's or a damaged file, and OSError."""
         return State(self, _held=self._model.load_state(os.fsencode(path)))
+
+    def state_from_bytes(self, data: bytes) -> State:
+        """The state that `State.to_bytes` gave with the same model, checked as
+        `load_state` checks a file. Raises FormatError."""
+        return State(self, _held=self._model.state_from_bytes(bytes(data)))
 
     def prefill(self, state: State, tokens: Tokens) -> np.ndarray:
         """Consumes tokens; returns the logits of the last, float32 [n_outputs]. Any
@@ -419,6 +429,8 @@ class Model:
         top_p: float = 0.95,
         min_p: float = 0.05,
         seed: int = 0,
+        stop: str | bytes | Sequence[str | bytes] = (),
+        stop_tokens: Sequence[int] = (),
     ) -> Iterator[str]:
         """Text as it is generated, one piece per token (none while a character is
         unfinished). state: the state to continue from; it holds every token whose
@@ -426,13 +438,19 @@ class Model:
         empty prompt. None: a new one. An empty prompt at position 0 begins from
         a newline (token 0 where there is none). max_tokens: 0 or more; None: 256, or
         as many as a model with learned positions has room for after the prompt.
-        Other arguments as in `sample`. Raises ValueError, before any work, for
+        stop: a text, or up to 64 of 1 to 4,096 bytes: the text ends before the
+        first that appears, whatever tokens it is split over, and pieces are held
+        back as long as one may begin in them; the state holds its tokens.
+        stop_tokens: tokens that end the text and are not consumed. Other arguments as in `sample`. Raises ValueError, before any work, for
         arguments out of range, models that write no text, and more tokens than a
         model has learned positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
         sampler = sampling(temperature, top_k, top_p, min_p, seed)
         state = self.state() if state is None else state
-        text = _module.Generation(self._model, _held(state), count, *sampler)
+        tokens = [whole("stop_tokens", token, 0, 2**31 - 1) for token in stop_tokens]
+        text = _module.Generation(
+            self._model, _held(state), count, *sampler, stop_texts(stop), tokens
+        )
         text.prompt(self._text(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while (token := text.next()) is not None:
@@ -454,6 +472,8 @@ class Model:
         top_p: float = 0.95,
         min_p: float = 0.05,
         seed: int = 0,
+        stop: str | bytes | Sequence[str | bytes] = (),
+        stop_tokens: Sequence[int] = (),
     ) -> str:
         """All of `stream` as one text; arguments and errors as there."""
         pieces = self.stream(
@@ -465,6 +485,8 @@ class Model:
             top_p=top_p,
             min_p=min_p,
             seed=seed,
+            stop=stop,
+            stop_tokens=stop_tokens,
         )
         return "".join(pieces)
 

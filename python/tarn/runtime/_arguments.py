@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -25,6 +26,15 @@ def number(name: str, value: Any) -> float:
         except (TypeError, ValueError, OverflowError):
             pass
     raise TypeError(f"{name}: want a number, got {value!r}")
+
+
+def stop_texts(stop: str | bytes | Sequence[str | bytes]) -> list[bytes]:
+    """Texts that end a text, as bytes. Raises TypeError."""
+    texts = [stop] if isinstance(stop, (str, bytes)) else list(stop)
+    for text in texts:
+        if not isinstance(text, (str, bytes)):
+            raise TypeError(f"stop: want texts, got {text!r}")
+    return [text.encode() if isinstance(text, str) else text for text in texts]
 
 
 def sampling(

@@ -106,6 +106,11 @@ Argument Argument::Commas() {
   return *this;
 }
 
+Argument Argument::OneEachTime() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
 Argument Argument::Needs(Argument other) {
   option_->needs(other.option_);
   return *this;
@@ -142,7 +147,8 @@ Argument ArgumentParser::Add(const std::string& name, double& value,
   CLI::Option* option = app_->add_option(name, value, help);
   option->check(CLI::Validator(
       [](std::string& text) {
-        return NumberOf(text) ? "" : StrCat("want a number, got ", Quoted(text));
+        return NumberOf(text) ? ""
+                              : StrCat("want a number, got ", Quoted(text));
       },
       ""));
   return Argument(option);

@@ -29,6 +29,8 @@ class Argument {
   Argument OneOf(const std::vector<std::string>& words);
   /// For a list: one word holds all of it, with commas between the values.
   Argument Commas();
+  /// For a list: one value each time that the option is given.
+  Argument OneEachTime();
   Argument Needs(Argument other);
   Argument Excludes(Argument other);
 

@@ -47,6 +47,7 @@ constexpr char kGenerateFooter[] =
     "  tarn generate models/demo --prompt 'Once upon a time'\n"
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
+    "  tarn generate models/demo --prompt 'Q: Why? A:' --stop 'Q:'\n"
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
@@ -78,6 +79,10 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "drop tokens less likely than this fraction of the likeliest; "
            "0: off")
       .ShowDefault();
+  parser
+      .Add("--stop", flags.generate.stop_texts,
+           "end the text before this one appears; may be given several times")
+      .OneEachTime();
   DeclareSeed(parser, flags.seed);
   parser
       .Add("--beam", flags.target.beam,
@@ -140,6 +145,18 @@ void PrintReport(const GenerateReport& report) {
                static_cast<unsigned long long>(report.seed));
 }
 
+const char* FinishReason(const GenerateResult& run) {
+  switch (run.end) {
+    case SequenceEnd::kBudget:
+      return "length";
+    case SequenceEnd::kStopToken:
+    case SequenceEnd::kStopText:
+      return "stop";
+    default:
+      return "cancelled";
+  }
+}
+
 std::string JsonText(const GenerateReport& report, const std::string& text) {
   const GenerateResult& run = report.run;
   nlohmann::ordered_json root;
@@ -154,6 +171,7 @@ std::string JsonText(const GenerateReport& report, const std::string& text) {
   root["decode_us_last"] = report.times.MedianLast();
   root["state_bytes"] = report.state_bytes_end;
   root["seed"] = report.seed;
+  root["finish_reason"] = FinishReason(run);
   return root.dump() + "\n";
 }
 
@@ -179,6 +197,7 @@ int Generate(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
+  const StopTexts checked(flags.generate.stop_texts);
   const LoadedModel opened = OpenModelDirectory(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
@@ -196,9 +215,10 @@ int Generate(int argc, char** argv) {
                              ": want a model that writes text, got "
                              "a classifier (see `tarn classify`)"));
     case Arch::kSeq2seq:
-      RefuseOptions(
-          parser, {"--temperature", "--top-k", "--top-p", "--min-p", "--seed"},
-          "a sequence-to-sequence model");
+      RefuseOptions(parser,
+                    {"--temperature", "--top-k", "--top-p", "--min-p", "--stop",
+                     "--seed"},
+                    "a sequence-to-sequence model");
       flags.target.max_tokens = flags.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
     default:
@@ -239,7 +259,12 @@ int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
       tarn::Generate(opened.model, opened.tokenizer, state, prompt.value(),
                      flags.generate, sink, [] { return PendingSignal() != 0; });
   report.state_bytes_end = state.bytes();
-  payload.Write(flags.json ? JsonText(report, text) : stream.Finish());
+  if (flags.json) {
+    payload.Write(JsonText(report, text + report.run.held));
+  } else {
+    payload.Write(stream.Push(report.run.held));
+    payload.Write(stream.Finish());
+  }
   payload.Flush();
   if (payload.reader_gone()) return kExitOk;
   // Neither figures nor the prompt of a shell should follow the text on its

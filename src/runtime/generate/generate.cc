@@ -29,8 +29,12 @@ void CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {
 
 Generation::Generation(const Model& model, const Tokenizer& tokenizer,
                        State& state, const GenerateOptions& options)
-    : model_(model), tokenizer_(tokenizer), state_(state), options_(options) {
-  CheckSampler(options.sampler);
+    : model_(model),
+      tokenizer_(tokenizer),
+      state_(state),
+      max_tokens_(options.max_tokens),
+      sequence_(tokenizer,
+                {options.sampler, options.stop_tokens, options.stop_texts}) {
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
     throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
   }
@@ -41,10 +45,10 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
   logits_.resize(static_cast<size_t>(model.n_outputs()));
 }
 
-// Decides how many tokens are written after a prompt of as many.
-void Generation::SettleTokens(int64_t prompt) {
+// How many tokens may be written after a prompt of as many.
+int64_t Generation::Budget(int64_t prompt) const {
   const int64_t room = model_.max_tokens() - state_.position() - prompt;
-  const int64_t least = std::max<int64_t>(options_.max_tokens, 0);
+  const int64_t least = std::max<int64_t>(max_tokens_, 0);
   if (least > room) {
     throw ArgumentError(
         room < 0 ? "generate: prompt" : "generate: max_tokens",
@@ -52,9 +56,8 @@ void Generation::SettleTokens(int64_t prompt) {
                model_.max_tokens(), " learned positions (max_positions)"),
         StrCat(room < 0 ? prompt : least));
   }
-  max_tokens_ = options_.max_tokens == kAutoTokens
-                    ? std::min(kDefaultTokens, room)
-                    : options_.max_tokens;
+  return max_tokens_ == kAutoTokens ? std::min(kDefaultTokens, room)
+                                    : max_tokens_;
 }
 
 bool Generation::Prompt(std::span<const int32_t> tokens,
@@ -63,7 +66,7 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
   const int32_t start = NewlineToken(tokenizer_).value_or(0);
   if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
   CheckTokens(tokens, model_.vocab_size());
-  SettleTokens(static_cast<int64_t>(tokens.size()));
+  sequence_.Begin(tokens, Budget(static_cast<int64_t>(tokens.size())));
   if (tokens.empty()) {
     const std::span<const float> last = state_.last_logits();
     if (last.empty()) {
@@ -72,37 +75,38 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
     }
     std::copy(last.begin(), last.end(), logits_.begin());
   }
-  while (!tokens.empty()) {
+  while (!sequence_.pending().empty()) {
     if (stop && stop()) return false;
-    const auto block = tokens.first(std::min(kBlock, tokens.size()));
-    tokens = tokens.subspan(block.size());
-    float* logits = tokens.empty() ? logits_.data() : nullptr;
+    const std::span<const int32_t> all = sequence_.pending();
+    const auto block = all.first(std::min(kBlock, all.size()));
+    float* logits = block.size() == all.size() ? logits_.data() : nullptr;
     try {
       model_.Prefill(state_, block, logits, stop);
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kInterrupted) throw;
       return false;
     }
+    sequence_.Consumed(block.size());
   }
   return !stop || !stop();
 }
 
-int32_t Generation::Draw() const {
-  // Rows beyond the tokenizer's table stand for no text.
-  const auto candidates = static_cast<size_t>(tokenizer_.vocab_size());
-  return Sample(std::span<const float>(logits_).first(candidates),
-                options_.sampler, static_cast<uint64_t>(state_.position()));
+std::optional<int32_t> Generation::Draw() {
+  const int32_t token =
+      sequence_.Draw(logits_, static_cast<uint64_t>(state_.position()));
+  if (sequence_.end() == SequenceEnd::kStopToken) return std::nullopt;
+  return token;
 }
 
-void Generation::Consume(int32_t token) {
-  model_.Step(state_, token, logits_.data());
-  ++tokens_;
+void Generation::Consume() {
+  model_.Step(state_, sequence_.pending().front(), logits_.data());
+  sequence_.Consumed(1);
 }
 
 std::optional<int32_t> Generation::Next() {
   if (done()) return std::nullopt;
-  const int32_t token = Draw();
-  Consume(token);
+  const std::optional<int32_t> token = Draw();
+  if (token) Consume();
   return token;
 }
 
@@ -116,22 +120,26 @@ GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
   result.stopped = !text.Prompt(prompt, stop);
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
   result.prefill_ms = MillisecondsSince(begin);
-  std::string bytes;
   GeneratedToken token;
   while (!result.stopped && !text.done()) {
     const Clock::time_point token_begin = Clock::now();
-    token.id = text.Draw();
+    const std::optional<int32_t> drawn = text.Draw();
     if (result.tokens == 0) result.first_token_ms = MillisecondsSince(begin);
-    text.Consume(token.id);
+    if (!drawn) {
+      result.held = text.text();
+      break;
+    }
+    text.Consume();
+    token.id = *drawn;
     token.ms = MillisecondsSince(token_begin);
     result.decode_ms += token.ms;
     ++result.tokens;
-    bytes.clear();
-    tokenizer.Decode(token.id, bytes);
-    token.text = bytes;
+    token.text = text.text();
     if (sink && !sink(token)) break;
     result.stopped = stop && stop();
   }
+  result.end = text.end();
+  result.held += text.TakeHeld();
   return result;
 }
 

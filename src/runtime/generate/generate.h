@@ -1,17 +1,18 @@
 // Text from a model, token by token: the one loop behind `tarn generate`, the C
-// interface and Python. Sampling is in sampler.h, beam search in beam.h, and
-// images are in pixels.h.
+// interface and Python. It feeds a Sequence (session/sequence.h), which draws
+// and knows where the text ends; beam search is in beam.h, images in pixels.h.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/model/model.h"
-#include "runtime/session/sampler.h"
+#include "runtime/session/sequence.h"
 #include "text/tokenizer.h"
 
 namespace tarn {
@@ -24,6 +25,8 @@ constexpr int64_t kDefaultTokens = 256;
 struct GenerateOptions {
   SamplerOptions sampler;
   int64_t max_tokens = kAutoTokens;  // to generate, >= 0 or kAutoTokens
+  std::vector<int32_t> stop_tokens;  // as in SequenceOptions
+  std::vector<std::string> stop_texts;
 };
 
 /// A text as it grows, for callers that ask for the next token. A draw is a
@@ -49,34 +52,40 @@ class Generation {
   /// with the state unchanged.
   bool Prompt(std::span<const int32_t> tokens, const StopCheck& stop = {});
 
-  /// Draws a token and consumes it; returns nothing after max_tokens. Throws
-  /// NumericError when the model gives NaN, with the state unchanged.
+  /// Draws a token and consumes it; returns nothing where the text ends: after
+  /// max_tokens, after a stop text, and at a stop token, which is not consumed.
+  /// Throws NumericError when the model gives NaN, with the state unchanged.
   std::optional<int32_t> Next();
 
   /// The two halves of Next(), for callers that time them.
-  bool done() const { return tokens_ >= max_tokens_; }
-  int32_t Draw() const;
-  void Consume(int32_t token);
+  bool done() const { return sequence_.ended(); }
+  std::optional<int32_t> Draw();  // nothing: a stop token
+  void Consume();
 
-  int64_t tokens() const { return tokens_; }  // generated so far
+  /// What the last Draw settled (Sequence::text): with a stop token, too.
+  std::string_view text() const { return sequence_.text(); }
+  /// What is still held back of a text that its caller ends.
+  std::string TakeHeld() { return sequence_.TakeHeld(); }
+  SequenceEnd end() const { return sequence_.end(); }
+  int64_t tokens() const { return sequence_.tokens(); }  // generated so far
 
  private:
-  void SettleTokens(int64_t prompt);
+  int64_t Budget(int64_t prompt) const;
 
   const Model& model_;
   const Tokenizer& tokenizer_;
   State& state_;
-  const GenerateOptions options_;
-  int64_t max_tokens_ = 0;     // settled by Prompt
+  const int64_t max_tokens_;
+  Sequence sequence_;
   std::vector<float> logits_;  // [n_outputs], of the last token
-  int64_t tokens_ = 0;
 };
 
 /// A token that was drawn and consumed.
 struct GeneratedToken {
   int32_t id = 0;
-  std::string_view text;  // its bytes, valid during the call; they need
-                          // not be whole characters
+  std::string_view text;  // its bytes, valid during the call; they need not be
+                          // whole characters. With stop texts: the bytes that
+                          // it settles (Sequence::text)
   double ms = 0;          // the draw and the step
 };
 
@@ -86,7 +95,11 @@ using TokenSink = std::function<bool(const GeneratedToken& token)>;
 struct GenerateResult {
   int64_t prompt_tokens = 0;  // consumed; an empty prompt counts as 0
   int64_t tokens = 0;         // generated
-  bool stopped = false;       // by `stop`; not by the sink or max_tokens
+  bool stopped = false;       // by `stop`; not by the sink or an end
+  SequenceEnd end = SequenceEnd::kNone;  // none where the caller ended it
+  // Bytes of consumed tokens that no token told, because a stop text may begin
+  // in them, or because a stop token followed.
+  std::string held;
   double prefill_ms = 0;
   double first_token_ms = 0;  // from the start of prefill to the first draw
   double decode_ms = 0;       // draws and steps, without the time in the sink

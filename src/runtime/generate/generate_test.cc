@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <limits>
 #include <string>
@@ -107,6 +108,61 @@ TEST_P(Generating, StoppedAnywhereItGoesOnAsOneRun) {
   while (const auto token = rest.Next()) got.push_back(*token);
   EXPECT_EQ(got, want);
   EXPECT_TRUE(parts == whole);
+}
+
+// A stop text ends the text before itself and changes nothing up to it; its
+// tokens are consumed. A stop token is not.
+TEST_P(Generating, EndsAtStopTextsAndStopTokens) {
+  const Model model = OpenBytes();
+  const Tokenizer bytes = Tokenizer::Byte();
+  State whole(model), by_hand(model), stopped(model);
+  const auto want = Written(model, bytes, whole, prompt_, Options(60));
+  const std::string text = bytes.Decode(want);
+  const std::string stop = text.substr(30, 3);
+  const size_t at = text.find(stop);
+  GenerateOptions options = Options(60);
+  options.stop_texts = {"never in it, as it is too long", stop};
+  std::string told;
+  const auto tell = [&](const GeneratedToken& token) {
+    told += token.text;
+    return true;
+  };
+  GenerateResult result =
+      Generate(model, bytes, stopped, prompt_, options, tell);
+  EXPECT_EQ(text.substr(0, at), told);
+  EXPECT_EQ(SequenceEnd::kStopText, result.end);
+  EXPECT_EQ("", result.held);
+  EXPECT_EQ(static_cast<int64_t>(at + 3), result.tokens);
+  model.Prefill(by_hand, prompt_);
+  std::vector<float> logits(256);
+  model.Prefill(by_hand, std::span<const int32_t>(want).first(at + 3),
+                logits.data());
+  EXPECT_TRUE(stopped == by_hand);
+  // The same byte as a stop token.
+  const int32_t token = want[30];
+  const size_t first = static_cast<size_t>(
+      std::find(want.begin(), want.end(), token) - want.begin());
+  options = Options(60);
+  options.stop_tokens = {token};
+  stopped.Reset();
+  told.clear();
+  result = Generate(model, bytes, stopped, prompt_, options, tell);
+  EXPECT_EQ(text.substr(0, first), told);
+  EXPECT_EQ(SequenceEnd::kStopToken, result.end);
+  EXPECT_EQ(static_cast<int64_t>(2 + first), stopped.position());
+  // A text that its caller ends leaves what is held back.
+  options = Options(60);
+  options.stop_texts = {text.substr(10, 2) + "\x01 never"};
+  stopped.Reset();
+  told.clear();
+  result = Generate(model, bytes, stopped, prompt_, options,
+                    [&](const GeneratedToken& token) {
+                      told += token.text;
+                      return stopped.position() < 2 + 12;
+                    });
+  EXPECT_EQ(SequenceEnd::kNone, result.end);
+  EXPECT_EQ(text.substr(0, 12), told + result.held);
+  EXPECT_EQ(text.substr(10, 2), result.held);
 }
 
 TEST_P(Generating, PromptsOfEveryLength) {

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -126,6 +127,54 @@ def test_a_stream_that_was_left_continues_where_it_was(model):
     assert 0 < left <= 7 and whole.startswith(text)
     model.generate("", max_tokens=left, seed=5, temperature=0, state=state)
     assert state == at_once
+
+
+def test_stop_texts_and_tokens(model):
+    options = {"max_tokens": 60, "seed": 5, "temperature": 1.5, "top_k": 0}
+    plain = model.state()
+    whole = model.generate("ab", state=plain, **options)
+    stop = re.search("[!-~]{2}", whole[10:])[0]
+    want = whole[: whole.index(stop)]
+    for texts in (stop, [stop, "never written"], (stop.encode(),)):
+        assert model.generate("ab", stop=texts, **options) == want
+    state = model.state()
+    pieces = list(model.stream("ab", stop=stop, state=state, **options))
+    assert "".join(pieces) == want
+    # The tokens of the stop text are part of the state, a stop token is not.
+    assert state.position < plain.position
+    consumed = state.position
+    state.reset()
+    end = ord(stop[0])
+    got = model.generate("ab", stop_tokens=[end], state=state, **options)
+    assert got == whole[: whole.index(stop[0])] and state.position < consumed
+    assert (
+        runtime.sample(state.last_logits, position=state.position, seed=5, temperature=1.5, top_k=0)
+        == end
+    )
+    for wrong, error in (
+        ("", ValueError),
+        (5, TypeError),
+        ([5], TypeError),
+        (["a"] * 65, ValueError),
+    ):
+        with pytest.raises(error):
+            model.generate("ab", stop=wrong, **options)
+    with pytest.raises(ValueError, match="stop_tokens"):
+        model.generate("ab", stop_tokens=[model.vocab_size], **options)
+
+
+def test_states_as_bytes(model, tmp_path):
+    state = model.state()
+    model.prefill(state, [1, 2, 3])
+    state.save(tmp_path / "state")
+    data = state.to_bytes()
+    assert data == (tmp_path / "state").read_bytes()
+    again = model.state_from_bytes(data)
+    assert again == state and np.array_equal(model.step(again, 4), model.step(state, 4))
+    assert model.state_from_bytes(memoryview(data)).position == 3
+    for bad in (b"", data[:-1], data + b"x", data[:-1] + bytes([data[-1] ^ 1])):
+        with pytest.raises(runtime.FormatError, match="state: "):
+            model.state_from_bytes(bad)
 
 
 def test_stream_refuses_before_any_work(model):

@@ -1,0 +1,83 @@
+// What becomes a text, apart from the model and its state: the tokens that wait
+// to be consumed, the draws, and where the text ends. It runs no model: whoever
+// drives it, the loop of generate.h or a scheduler of many sequences, does.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/session/sampler.h"
+#include "runtime/session/stop_texts.h"
+#include "text/tokenizer.h"
+
+namespace tarn {
+
+struct SequenceOptions {
+  SamplerOptions sampler;
+  /// Tokens that end the text without being part of it.
+  std::vector<int32_t> stop_tokens;
+  /// Texts that end it: neither they nor what follows them is told.
+  std::vector<std::string> stop_texts;
+};
+
+enum class SequenceEnd {
+  kNone,    // it can go on
+  kBudget,  // as many tokens as it may have
+  kStopToken,
+  kStopText
+};
+
+/// The life of a sequence: Begin; then, until ended(), the driver feeds
+/// pending() to the model, calls Consumed, and with nothing pending calls Draw
+/// with the logits of the last token. A drawn token is pending, too, except a
+/// stop token, which is never consumed; the token that completes a stop text
+/// is. Refers to the tokenizer. One thread at a time.
+class Sequence {
+ public:
+  /// Throws ArgumentError for options out of range.
+  Sequence(const Tokenizer& tokenizer, SequenceOptions options);
+
+  /// Begins with a prompt, after which at most `max_tokens` tokens (0 or more)
+  /// are drawn. A sequence that has ended may begin again and so go on.
+  void Begin(std::span<const int32_t> prompt, int64_t max_tokens);
+
+  /// Tokens that the model must consume next, in order.
+  std::span<const int32_t> pending() const {
+    return std::span<const int32_t>(pending_).subspan(consumed_);
+  }
+  /// Takes the first `count` of them away.
+  void Consumed(size_t count);
+
+  /// Draws a token at a position of the state, the counter of the generator,
+  /// from logits [n_outputs]. Rows beyond the tokenizer's table stand for no
+  /// text and are never drawn. Throws NumericError for NaN with nothing
+  /// changed, ArgumentError when tokens are pending or the text has ended.
+  int32_t Draw(std::span<const float> logits, uint64_t position);
+
+  /// The bytes that the last Draw settled: those of its token, without what may
+  /// be part of a stop text, after what earlier draws held back. They need not
+  /// be whole characters. Valid until the next call.
+  std::string_view text() const { return text_; }
+  /// Bytes still held back, for a text that ends from outside; it then holds
+  /// none.
+  std::string TakeHeld() { return stops_.Take(); }
+
+  bool ended() const { return end_ != SequenceEnd::kNone; }
+  SequenceEnd end() const { return end_; }
+  int64_t tokens() const { return tokens_; }  // drawn, without a stop token
+
+ private:
+  const Tokenizer& tokenizer_;
+  SequenceOptions options_;  // stop tokens sorted
+  StopTexts stops_;
+  std::vector<int32_t> pending_;  // consumed from the front
+  size_t consumed_ = 0;
+  int64_t max_tokens_ = 0, tokens_ = 0;
+  SequenceEnd end_ = SequenceEnd::kBudget;  // until Begin
+  std::string bytes_, text_;                // of the last draw
+};
+
+}  // namespace tarn
