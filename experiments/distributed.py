@@ -1,5 +1,5 @@
 """Beyond the paper: collectives and the trainer on several ranks over a network of this
-machine's own namespaces, a model of their time, and what it foretells of clusters."""
+machine's own namespaces, a model of their time, and what it predicts for clusters."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Run:
 
     def _planned_s(self, op: str, size: int, ranks: int, on: JsonDict) -> float:
         row = {"op": op, "bytes": size, "ranks": ranks, **on}
-        return alpha_beta.foretold(row, _PLANNED, self.cores)
+        return alpha_beta.predicted_seconds(row, _PLANNED, self.cores)
 
     def cases(self, on: JsonDict, ranks: int) -> list[JsonDict]:
         """Collectives on one network, without those that would take too long."""

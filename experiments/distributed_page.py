@@ -193,7 +193,7 @@ def _checked(result: JsonDict) -> list[JsonDict]:
 
 
 def _steps(result: JsonDict) -> list[float]:
-    """By how many per cent the steps of several ranks differ from what was foretold."""
+    """By how many per cent the steps of several ranks differ from the prediction."""
     return [
         100 * abs(row["foretold_s"] / row["step_s"] - 1)
         for row in _measured(result)["trained"]

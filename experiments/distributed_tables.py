@@ -1,5 +1,5 @@
 """Tables and figures of the page of training on several machines: the trainer, and
-what is foretold of clusters."""
+what is predicted for clusters."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def shared_by(ranks: int, cores: int, forwarded: bool) -> float:
     return max(1.0, (ranks + (1 if forwarded else 0)) / cores)
 
 
-def foretold(row: JsonDict, constants: Constants, cores: int) -> float:
+def predicted_seconds(row: JsonDict, constants: Constants, cores: int) -> float:
     """Seconds of a measured row: {"op", "bytes", "ranks", "latency_s", "rate_bit_s",
     "simulated"}."""
     link = constants.link(
@@ -115,7 +115,7 @@ def foretold(row: JsonDict, constants: Constants, cores: int) -> float:
 
 
 def fit(rows: Sequence[JsonDict], cores: int) -> Constants:
-    """The constants for which the squared logarithms of foretold over measured seconds are
+    """The constants for which the squared logarithms of predicted over measured seconds are
     least, by Levenberg and Marquardt's steps on their logarithms, from several beginnings.
     ValueError for fewer than four rows or a time that is none."""
     if len(rows) < 4:
@@ -126,7 +126,7 @@ def fit(rows: Sequence[JsonDict], cores: int) -> Constants:
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         constants = Constants(*np.exp(logs))
-        return np.log([foretold(row, constants, cores) for row in rows]) - measured
+        return np.log([predicted_seconds(row, constants, cores) for row in rows]) - measured
 
     found = [
         _least(residuals, np.log(begin))
@@ -161,8 +161,8 @@ def _least(
 
 
 def errors(rows: Sequence[JsonDict], constants: Constants, cores: int) -> JsonDict:
-    """{"count", "median", "worst"}: |foretold / measured - 1|; None for no rows."""
+    """{"count", "median", "worst"}: |predicted / measured - 1|; None for no rows."""
     if not rows:
         return {"count": 0, "median": None, "worst": None}
-    each = [abs(foretold(row, constants, cores) / row["seconds"] - 1) for row in rows]
+    each = [abs(predicted_seconds(row, constants, cores) / row["seconds"] - 1) for row in rows]
     return {"count": len(each), "median": statistics.median(each), "worst": max(each)}

@@ -35,7 +35,7 @@ def fitted(rows: list[JsonDict], simulated: bool, cores: int) -> JsonDict:
     own = [row for row in rows if row["simulated"] == simulated]
     constants = alpha_beta.fit([row for row in own if row["fitted"]], cores)
     for row in own:
-        row["foretold_s"] = alpha_beta.foretold(row, constants, cores)
+        row["foretold_s"] = alpha_beta.predicted_seconds(row, constants, cores)
     return {
         "call_s": constants.call_s,
         "message_s": constants.message_s,
@@ -83,7 +83,7 @@ def foretell_trained(
 
 
 def predicted(trained: list[JsonDict], fit: JsonDict, threads: int) -> JsonDict:
-    """What the model foretells of clusters. It takes the processors' share in an exchange from
+    """What the model predicts for clusters. It takes the processors' share in an exchange from
     loopback, where two ranks have a core each, and the time of a token and parameter from the
     widest training of one rank on all threads. Rows by nodes are kept for the one cluster that
     is drawn."""

@@ -16,7 +16,7 @@ from tarn import _tables as tables
 Answer = TypeVar("Answer")
 Config = dict[str, Any]
 
-_MOST = 256  # answers kept: more than a program has kinds of layers
+_MOST = 256  # answers kept: more than a program has types of layers
 
 
 def remembered(ask: Callable[[Config], Answer]) -> Callable[[Config], Answer]:

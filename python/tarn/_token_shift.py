@@ -1,5 +1,6 @@
 """The row before each row of a sequence, which RWKV's mixers and its feed-forward part
-read beside the row itself. What a state carries is the row before the next token's."""
+read in addition to the row itself. What a state carries is the row before the next
+token's."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def channel_mix(
     al. 2025, arXiv 2503.14456). x [B, T, D], or [B, D] for one row each -> the same
     shape; and the row before the next one, [B, D], where the rows follow a state. maps:
     W_1 and W_2, or modules that are called where they are no plain affine maps. dropout:
-    a probability, or a module likewise."""
+    a probability, or a module in the same way."""
     rows = x[:, None] if x.dim() == 2 else x
     if places.kept is not None:
         rows = torch.where(places.kept.unsqueeze(-1), rows, rows.new_zeros(()))

@@ -1,5 +1,5 @@
-// What every file of the C interface needs: the objects behind its pointers,
-// the guard at its boundary, and checks of arguments.
+// What every file of the C interface needs: the objects that its pointers refer
+// to, the guard at its boundary, and checks of arguments.
 #pragma once
 
 #include <algorithm>

@@ -227,7 +227,7 @@ TEST(Config, FileMustHoldEveryKeyAndNoOther) {
   extra = whole;
   extra["model"]["d_modle"] = 1;
   EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
-  // Keys beside one another are for objects written by hand.
+  // Flat keys are for objects written by hand.
   extra = whole;
   extra["d_model"] = 128;
   EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_model'"));

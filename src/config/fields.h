@@ -1,6 +1,6 @@
-// The table behind ModelConfig: reading, writing, flags, help and ranges of a
-// field all come from its one row. Private to this folder,
-// with the steps of FinishConfig that live in files of their own.
+// The table of ModelConfig's fields: reading, writing, flags, help and ranges
+// of a field all come from its one row. Private to this folder,
+// with the steps of FinishConfig that live in separate files.
 #pragma once
 
 #include <cstdint>

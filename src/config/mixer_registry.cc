@@ -39,7 +39,7 @@ AttentionKind Add(const MixerSpec& spec, bool added) {
   const std::lock_guard lock(registry.turn);
   for (const MixerSpec& row : registry.rows) {
     if (std::string_view(row.name) == spec.name) {
-      throw ArgumentError("RegisterMixer: spec.name", "a name of its own",
+      throw ArgumentError("RegisterMixer: spec.name", "a unique name",
                           Quoted(spec.name));
     }
   }

@@ -1,7 +1,7 @@
 // Keys of config.json that belong to one part of a model, as a mixer: the part
-// registers them in a section of its own, and a configuration holds those that
-// are not at their defaults, by name. config.json, flags, help and the tables
-// of other languages treat them as they treat members of ModelConfig.
+// registers them in its own section, and a configuration holds those that are
+// not at their defaults, by name. config.json, flags, help and the tables of
+// other languages treat them as they treat members of ModelConfig.
 #pragma once
 
 #include <cstdint>

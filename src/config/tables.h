@@ -1,4 +1,4 @@
-// The tables behind configurations as JSON texts, for front ends in other
+// The tables of configurations as JSON texts, for front ends in other
 // languages: names, defaults, ranges and words are defined in one place each,
 // and every list of them comes from here.
 #pragma once

@@ -53,11 +53,11 @@ class StringSink final : public ByteSink {
 };
 
 /// A file written in pieces that appears under its name whole or not at all:
-/// Write to a temporary beside `path`, then Commit (fsync, rename, fsync of the
-/// directory). Destroyed without Commit, it removes the temporary. Every call
-/// throws IoError (path, system's reason). One thread at a time; two writers of
-/// one path do not mix, the last Commit wins. A process killed in between
-/// leaves `path.tmp-<process>-<n>` behind.
+/// Write to a temporary next to `path`, then Commit (fsync, rename, fsync of
+/// the directory). Destroyed without Commit, it removes the temporary. Every
+/// call throws IoError (path, system's reason). One thread at a time; two
+/// writers of one path do not mix, the last Commit wins. A process killed in
+/// between leaves `path.tmp-<process>-<n>`.
 class AtomicFile final : public ByteSink {
  public:
   explicit AtomicFile(const std::string& path);
@@ -73,7 +73,7 @@ class AtomicFile final : public ByteSink {
   FileDescriptor fd_;
 };
 
-/// Writes to a temporary beside `path`, fsyncs, renames, fsyncs the directory.
+/// Writes to a temporary next to `path`, fsyncs, renames, fsyncs the directory.
 /// Throws IoError (path, system's reason); a failure leaves nothing behind.
 void WriteFileAtomically(const std::string& path, std::string_view contents);
 

@@ -110,7 +110,7 @@ struct Source {
 };
 
 Result<Source> OpenSource(const std::string& path) {
-  // O_NONBLOCK for the open only: a pipe nobody writes to must not hang it.
+  // O_NONBLOCK for the open only: a pipe without a writer must not hang it.
   Source source{
       path,
       FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),

@@ -67,7 +67,7 @@ struct TensorToWrite {
   const void* data = nullptr;
 };
 
-/// Writes to a temporary beside `path`, syncs, renames: the file is either the
+/// Writes to a temporary next to `path`, syncs, renames: the file is either the
 /// old or the new one, and a failure leaves nothing behind. Throws IoError.
 /// The header is padded to 64 bytes; tensors are ordered by element size
 /// (largest first), then as given.

@@ -183,7 +183,7 @@ void Run::Describe(Reporter& reporter) {
                          narrow ? ", products in bf16" : ""));
     if (narrow && NarrowProductsCostMore(TypeOf(options_.device))) {
       reporter.Note(
-          "bf16 does not pay here: this processor has no AMX, and its products "
+          "bf16 is slower here: this processor has no AMX, and its products "
           "are faster in f32");
     }
   }
@@ -202,8 +202,8 @@ void Run::Describe(Reporter& reporter) {
                          " bytes of optimiser state"));
     if (plan_.from_checkpoint && state_.ranks != ranks_.size()) {
       reporter.Note(StrCat("the checkpoint is of ", state_.ranks,
-                           " ranks: the same rows are dealt anew, and sums are "
-                           "taken in another order"));
+                           " ranks: the same rows are redistributed, and sums "
+                           "are taken in another order"));
     }
   }
   if (plan_.from_checkpoint) {
@@ -211,7 +211,7 @@ void Run::Describe(Reporter& reporter) {
     reporter.Note(StrCat(
         "resumed at step ", state_.step,
         moved ? StrCat(", which ", DeviceName(plan_.began_on),
-                       " made: the bits of the rest are those of ",
+                       " made: from here results match those of ",
                        DeviceName(options_.device))
               : std::string()));
   } else if (options_.resume) {

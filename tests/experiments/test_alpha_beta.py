@@ -1,4 +1,4 @@
-"""The model of exchanges: its formulas, its fit, and what is foretold of clusters."""
+"""The model of exchanges: its formulas, its fit, and what is predicted for clusters."""
 
 import math
 import random
@@ -11,7 +11,7 @@ from experiments.ranks.alpha_beta import (
     Link,
     errors,
     fit,
-    foretold,
+    predicted_seconds,
     seconds,
     sent,
     shared_by,
@@ -49,7 +49,7 @@ def points(noise=0.0, ranks=(2, 4, 8), seed=0):
         for power in (10, 13, 16, 19, 22, 26)
     ]
     for row in rows:
-        row["seconds"] = foretold(row, KNOWN, 2) * math.exp(draw.gauss(0, noise))
+        row["seconds"] = predicted_seconds(row, KNOWN, 2) * math.exp(draw.gauss(0, noise))
     return rows
 
 

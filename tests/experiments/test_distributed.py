@@ -31,7 +31,11 @@ class Made(Collectives):
             }
             sent = 1.02 * alpha_beta.sent(case["op"], case["bytes"], request["ranks"])
             rows.append(
-                case | {"seconds": alpha_beta.foretold(row, KNOWN, 2), "sent": sent if on else None}
+                case
+                | {
+                    "seconds": alpha_beta.predicted_seconds(row, KNOWN, 2),
+                    "sent": sent if on else None,
+                }
             )
         return {"rows": rows}
 

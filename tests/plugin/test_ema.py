@@ -128,9 +128,9 @@ def test_layers_of_nn_take_it_and_it_learns():
 
 
 def test_what_registration_refuses():
-    with pytest.raises(ValueError, match="name: want a name of its own, got 'ema'"):
+    with pytest.raises(ValueError, match="name: want a unique name, got 'ema'"):
         ema.register()
-    with pytest.raises(ValueError, match="spec.name: want a name of its own, got 'linear'"):
+    with pytest.raises(ValueError, match="spec.name: want a unique name, got 'linear'"):
         nn.register_mixer("linear", ema.Ema, weights={})
     with pytest.raises(ValueError, match="weights: want a number from 1 or names of keys"):
         nn.register_mixer("new", ema.Ema, weights={"w": ["d_modle"]})

@@ -229,8 +229,8 @@ def l2norm(x, eps=1e-6, output_dtype=None):
 def layernorm_fn(
     x, weight, bias, z=None, eps=1e-6, group_size=None, norm_before_gate=True, is_rms_norm=False
 ):
-    """n(x) * weight + bias of groups of group_size channels, times silu(z) behind it or, not
-    norm_before_gate, of x silu(z)."""
+    """n(x) * weight + bias of groups of group_size channels, times silu(z) after it or,
+    without norm_before_gate, of x silu(z)."""
     op, groups = "layernorm_fn", 1
     if group_size is not None:
         if group_size < 1 or x.shape[-1] % group_size != 0:

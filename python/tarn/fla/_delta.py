@@ -24,7 +24,7 @@ def betas_of(
     """[B, T, HV], or [B, T, HV, V] with one for each value channel; None: ones."""
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise checks.value_error(
-            op, "allow_neg_eigval", "use_beta_sigmoid_in_kernel=True beside it", "False"
+            op, "allow_neg_eigval", "use_beta_sigmoid_in_kernel=True with it", "False"
         )
     if beta is None:
         return v.new_ones(v.shape[:3])

@@ -108,9 +108,9 @@ def chunk_comba(
     """W = exp(g_t) S_{t-1}, S_t = W + beta_t k_t (v_t - W^T p_t)^T, o_t = scale S_t^T q_t.
 
     q, k, p: [B, T, H, K], p None: the keys; v: [B, T, HV, V], HV a multiple of H; g
-    [B, T, HV], natural logarithms, -inf included; beta: [B, T, HV] or [B, T, HV, V], where
-    every value channel is a head of its own; None: ones. use_qk_l2norm_in_kernel: q, k and
-    p are brought to length 1. States [B or N, HV, K, V]."""
+    [B, T, HV], natural logarithms, -inf included; beta: [B, T, HV] or [B, T, HV, V],
+    where every value channel is a separate head; None: ones. use_qk_l2norm_in_kernel:
+    q, k and p are brought to length 1. States [B or N, HV, K, V]."""
     return _recurrence(
         "chunk_comba",
         q,

@@ -177,7 +177,7 @@ class LinearAttention(Attention):
         return Branch(heads, self.out_projection.bias, self.out_projection.weight)
 
     def _plain(self, *maps: torch.nn.Module) -> bool:
-        """Whether nobody could tell one call from the calls of the children."""
+        """Whether one call has the same effect as the calls of the children."""
         inner = self.inner_attention
         if type(inner) is not (CausalLinearAttention if self.causal else PlainLinearAttention):
             return False

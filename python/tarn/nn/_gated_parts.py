@@ -27,7 +27,7 @@ def want_read(mixer: torch.nn.Module) -> None:
         if type(child).forward is not kind.forward or "forward" in child.__dict__:
             wanted = "a torch.nn.Linear" if name.endswith("_projection") else "weights alone"
             given = type(child).__name__
-            raise TypeError(f"{op}: {name}: want {wanted}, got {given} with a forward of its own")
+            raise TypeError(f"{op}: {name}: want {wanted}, got {given} with an overridden forward")
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:

@@ -30,7 +30,8 @@ class Mixer(torch.nn.Module):
 
     Args:
         view: a finished configuration as this layer sees it
-            (`tarn.models.layer_view`): d_model, n_heads, ..., keys of its own.
+            (`tarn.models.layer_view`): d_model, n_heads, ..., and the family's own
+            keys.
 
     Parameters have the names and shapes that are given to `register_mixer`.
     """
@@ -187,7 +188,7 @@ def register_mixer(
             the row exists already, registered by a library that is loaded.
         state: tensors of a sequence, {"name", "shape", "initial": 0, "grows":
             False} each; None: no recurrent form.
-        keys: keys of its own, members of the section of config.json that is named
+        keys: the family's own keys, members of the section of config.json that is named
             after the family, by `key` there and by `name` elsewhere:
             {"name", "help", "min", "max", "default", "key", "integer": False} for a
             number, a default of True or False for a flag, "words" and a default
@@ -197,7 +198,7 @@ def register_mixer(
     Raises ValueError for a name, also of a key, that is taken, and for invalid sizes.
     """
     if name in _MODULES:
-        raise ValueError(f"register_mixer: name: want a name of its own, got {name!r}")
+        raise ValueError(f"register_mixer: name: want a unique name, got {name!r}")
     if weights is None:
         if tables.mixer(name) is None:
             raise ValueError(f"register_mixer: weights: want them for the new {name!r}, got None")

@@ -136,7 +136,7 @@ def decay_attention(
         initial_state: [B, HV, K, V] or [N, HV, K, V], float32 (float64 with
             float64 queries). None: zeros. It receives a gradient.
         scale: factor of the queries; None: K^-1/2.
-        return_state: whether to return the state behind the last token too.
+        return_state: whether to return the state after the last token too.
 
     Returns:
         out [B, T, HV, V] in the dtype of values, or (out, state). T = 0 and B = 0
@@ -309,8 +309,8 @@ def dplr_attention(
     ``out_t = scale S_t^T q_t``. It stays bounded only where the transition
     ``Diag(exp(g)) + b c^T`` does not grow.
 
-    reads (c), writes (b): [B, T, H, K] in the dtype of queries; c meets the state before
-    its decay. values have H heads. Everything else is as in :func:`decay_attention`.
+    reads (c), writes (b): [B, T, H, K] in the dtype of queries; c is applied before the
+    decay. values have H heads. Everything else is as in :func:`decay_attention`.
     Differentiable to any order. After Peng et al. 2025 (arXiv 2503.14456).
 
     Examples:

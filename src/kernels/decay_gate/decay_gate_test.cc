@@ -77,7 +77,7 @@ TEST_P(DecayGateTest, RowsOfAllSizes) {
   for (const float l : {0.0f, 0.5f, 0.97f}) check(GateForm::kBounded, 1, l, 1);
 }
 
-// A bound whose logarithm of f takes a form of its own: near 0 and near 1.
+// A bound whose logarithm of f takes a separate form: near 0 and near 1.
 TEST_P(DecayGateTest, BoundsNearTheEnds) {
   for (const float l : {0.01f, 0.99999994f}) {
     const double rest = 1 - static_cast<double>(l);

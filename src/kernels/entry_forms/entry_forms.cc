@@ -36,7 +36,7 @@ struct EntryInputs {
   VF x, y, weight;
 };
 
-// The part of a row behind whole pairs, and rows with weights: n entries from
+// The part of a row after whole pairs, and rows with weights: n entries from
 // entry i on, or a whole vector of them.
 template <DType kType, EntryForm kForm>
 static HWY_INLINE EntryInputs LoadEntries(const EntryFormCall& call,

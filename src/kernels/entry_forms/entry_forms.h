@@ -59,7 +59,7 @@ constexpr EntryFormName kEntryFormNames[] = {
     {"square_relu", EntryForm::kSquareRelu},
 };
 
-/// [rows, width] of any float dtype; row r begins r * stride elements behind
+/// [rows, width] of any float dtype; row r begins r * stride elements after
 /// data. Null data: absent.
 struct EntryRows {
   void* data = nullptr;

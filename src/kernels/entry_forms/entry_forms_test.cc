@@ -142,7 +142,7 @@ TEST_P(EntryFormTest, ThreadsAndLayoutChangeNoBit) {
   }
 }
 
-// In a pair of vectors and in the part behind it, as x or as y.
+// In a pair of vectors and in the part after it, as x or as y.
 TEST_P(EntryFormTest, NaNStaysInItsEntry) {
   SerialExecutor serial;
   constexpr int64_t kWidth = 83;

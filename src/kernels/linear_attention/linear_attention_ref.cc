@@ -26,9 +26,9 @@ struct Row {
   double denominator = 1;  // the divisor; 0 for an empty row
 };
 
-class Walk {
+class Terms {
  public:
-  explicit Walk(const Problem& p) : p_(p) {}
+  explicit Terms(const Problem& p) : p_(p) {}
 
   double A(int64_t i, int64_t h, int64_t k) const {
     return p_.options.scale *
@@ -98,14 +98,14 @@ class Walk {
 }  // namespace
 
 Result Forward(const Problem& p) {
-  const Walk walk(p);
+  const Terms terms(p);
   Result r;
   r.out.assign(p.seq_len_q * p.value_heads * p.d_value, 0);
   r.S.assign(p.value_heads * p.d_key * p.d_value, 0);
   r.z.assign(p.value_heads * p.d_key, 0);
   for (int64_t hv = 0; hv < p.value_heads; ++hv) {
     for (int64_t i = 0; i < p.seq_len_q; ++i) {
-      const Row row = walk.RowAt(i, hv);
+      const Row row = terms.RowAt(i, hv);
       for (int64_t v = 0; v < p.d_value; ++v) {
         r.out[(i * p.value_heads + hv) * p.d_value + v] =
             row.denominator == 0 ? 0 : row.numerator[v] / row.denominator;
@@ -113,16 +113,16 @@ Result Forward(const Problem& p) {
     }
     for (int64_t k = 0; k < p.d_key; ++k) {
       double& z = r.z[hv * p.d_key + k];
-      z = walk.Z(hv, k);
+      z = terms.Z(hv, k);
       for (int64_t v = 0; v < p.d_value; ++v) {
-        r.S[(hv * p.d_key + k) * p.d_value + v] = walk.S(hv, k, v);
+        r.S[(hv * p.d_key + k) * p.d_value + v] = terms.S(hv, k, v);
       }
       for (int64_t j = 0; j < p.seq_len_k; ++j) {
         if (!p.kept[j]) continue;
-        const double b = walk.B(j, walk.Head(hv), k);
+        const double b = terms.B(j, terms.Head(hv), k);
         z += b;
         for (int64_t v = 0; v < p.d_value; ++v) {
-          r.S[(hv * p.d_key + k) * p.d_value + v] += b * walk.V(j, hv, v);
+          r.S[(hv * p.d_key + k) * p.d_value + v] += b * terms.V(j, hv, v);
         }
       }
     }
@@ -133,7 +133,7 @@ Result Forward(const Problem& p) {
 Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
                    const std::vector<double>& grad_S,
                    const std::vector<double>& grad_z) {
-  const Walk walk(p);
+  const Terms terms(p);
   Gradients g;
   std::vector<double> da(p.queries.size(), 0), db(p.keys.size(), 0);
   g.values.assign(p.values.size(), 0);
@@ -143,7 +143,7 @@ Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
   g.z =
       grad_z.empty() ? std::vector<double>(p.value_heads * p.d_key, 0) : grad_z;
   for (int64_t hv = 0; hv < p.value_heads; ++hv) {
-    const int64_t h = walk.Head(hv);
+    const int64_t h = terms.Head(hv);
     // Final state: every kept key adds b v^T and b.
     for (int64_t j = 0; j < p.seq_len_k; ++j) {
       if (!p.kept[j]) continue;
@@ -153,14 +153,14 @@ Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
         }
         for (int64_t v = 0; v < p.d_value && !grad_S.empty(); ++v) {
           const double gs = grad_S[(hv * p.d_key + k) * p.d_value + v];
-          db[(j * p.heads + h) * p.d_key + k] += gs * walk.V(j, hv, v);
+          db[(j * p.heads + h) * p.d_key + k] += gs * terms.V(j, hv, v);
           g.values[(j * p.value_heads + hv) * p.d_value + v] +=
-              gs * walk.B(j, h, k);
+              gs * terms.B(j, h, k);
         }
       }
     }
     for (int64_t i = 0; i < p.seq_len_q; ++i) {
-      const Row row = walk.RowAt(i, hv);
+      const Row row = terms.RowAt(i, hv);
       if (row.denominator == 0) continue;
       const double* go = &grad_out[(i * p.value_heads + hv) * p.d_value];
       std::vector<double> G(p.d_value);
@@ -172,24 +172,24 @@ Gradients Backward(const Problem& p, const std::vector<double>& grad_out,
       if (p.options.denominator == Denominator::kNone) e = 0;
       double* da_i = &da[(i * p.heads + h) * p.d_key];
       for (int64_t k = 0; k < p.d_key; ++k) {
-        da_i[k] += e * walk.Z(hv, k);
-        g.z[hv * p.d_key + k] += e * walk.A(i, h, k);
+        da_i[k] += e * terms.Z(hv, k);
+        g.z[hv * p.d_key + k] += e * terms.A(i, h, k);
         for (int64_t v = 0; v < p.d_value; ++v) {
-          da_i[k] += G[v] * walk.S(hv, k, v);
-          g.S[(hv * p.d_key + k) * p.d_value + v] += walk.A(i, h, k) * G[v];
+          da_i[k] += G[v] * terms.S(hv, k, v);
+          g.S[(hv * p.d_key + k) * p.d_value + v] += terms.A(i, h, k) * G[v];
         }
       }
       for (int64_t j = 0; j < p.seq_len_k; ++j) {
-        if (!walk.Allowed(i, j)) continue;
+        if (!terms.Allowed(i, j)) continue;
         double dw = e;
         for (int64_t v = 0; v < p.d_value; ++v) {
-          dw += G[v] * walk.V(j, hv, v);
+          dw += G[v] * terms.V(j, hv, v);
           g.values[(j * p.value_heads + hv) * p.d_value + v] +=
               row.weights[j] * G[v];
         }
         for (int64_t k = 0; k < p.d_key; ++k) {
-          da_i[k] += dw * walk.B(j, h, k);
-          db[(j * p.heads + h) * p.d_key + k] += dw * walk.A(i, h, k);
+          da_i[k] += dw * terms.B(j, h, k);
+          db[(j * p.heads + h) * p.d_key + k] += dw * terms.A(i, h, k);
         }
       }
     }

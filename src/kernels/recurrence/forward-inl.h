@@ -177,7 +177,7 @@ HWY_MAYBE_UNUSED static void ZeroPadding(const TensorView& view,
   }
 }
 
-// Walks the heads of a task over its sequence, chunk by chunk:
+// Takes the heads of a task through its sequence, chunk by chunk:
 // chunk(value_head, span, layout, state). States come in, are saved at
 // checkpoints and go out.
 template <class F>

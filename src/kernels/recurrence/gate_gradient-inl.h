@@ -68,7 +68,7 @@ HWY_MAYBE_UNUSED static void StateRowDots(const GradientContext& c,
 }
 
 // sum_{j < n <= i} of pair_parts for every n, or over j < n < i where a read
-// has not seen the decay of its own token.
+// has not seen the decay of its token.
 HWY_INLINE BlockLanes PairsAcross(const GradientContext& c, bool exclusive) {
   constexpr int64_t C = kRecurrentChunk;
   HWY_ALIGN float rows[C * C];

@@ -3,7 +3,7 @@
 // its sequence, in front of the first one `before` or zeros, and w a row that
 // all tokens share:
 //   y = x + w (x' - x),  or without w:  y = x' - x
-// Gradient, with dy' that of the row after it, 0 behind the last one:
+// Gradient, with dy' that of the row after it, 0 after the last one:
 //   dx = dy + w (dy' - dy),  or dy' - dy
 //   dbefore = w dy of the first row, or dy;  dw = dy (x' - x), summed over rows
 #pragma once

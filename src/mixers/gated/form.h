@@ -43,7 +43,7 @@ struct GatedForm {
   bool convolution = false;  // over q, k, v side by side, then silu
   bool convolution_bias = false;
   bool silu_queries = false;     // where there is no convolution
-  bool silu_keys_values = false;  // likewise
+  bool silu_keys_values = false;  // the same
   bool unit = false;
   bool grouped = false;  // key_heads may be fewer than n_heads
   bool scaled = true;    // queries by K^-1/2
@@ -63,7 +63,7 @@ struct GatedForm {
   bool low_rank() const {
     return gate == DecayGate::kChannel || gate == DecayGate::kLogSigmoid;
   }
-  /// Whether each channel of a key decays by a number of its own.
+  /// Whether each channel of a key has its own decay.
   bool channels() const { return low_rank() || bounded(); }
   /// Whether g depends on the token.
   bool projected() const { return gate > DecayGate::kConstant; }

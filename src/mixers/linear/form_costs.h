@@ -1,4 +1,4 @@
-// What attention costs, softmax beside linear, by formula: X. Wang,
+// What attention costs, softmax and linear, by formula: X. Wang,
 // "Transformer" (2023), made exact. H heads of widths E (keys), M (values) and
 // C (features), D = d_model, N tokens. All functions are pure and take O(1)
 // time; a multiply-add counts as 2 FLOP.

@@ -266,9 +266,9 @@ class Linear final : public RuntimeAttention {
   }
 
   const LinearForm form_, plain_;  // plain: of rotated features
-  const bool exact_, turned_;      // turned: rotary, after the feature map
+  const bool exact_, turned_;      // turned: rotated after the feature map
   const int64_t s_floats_, sums_floats_;  // of S; of S and z
-  int64_t build_floats_ = 0;              // behind them in a worker's scratch
+  int64_t build_floats_ = 0;              // after them in a worker's scratch
 };
 
 bool Runs(const FeatureMapTraits& map) { return map.elementwise || map.pairs; }

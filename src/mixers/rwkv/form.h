@@ -1,6 +1,6 @@
 // The mixers of RWKV-6 (Peng et al. 2024, arXiv 2404.05892) and RWKV-7 (Peng et
 // al. 2025, arXiv 2503.14456). Each projection reads a mixture of a token's row
-// and the one before it, so that a layer carries that row beside its state S.
+// and the one before it, so that a layer carries that row with its state S.
 //
 // RWKV-7, with y the row, D = y_{t-1} - y_t and y_n = y + token_shift[n] * D:
 //   q, k, v = W_q y_r, W_k y_k, W_v y_v

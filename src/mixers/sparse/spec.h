@@ -9,7 +9,7 @@
 namespace tarn::mixers::sparse {
 
 /// clustered, improved-clustered, causal-improved-clustered, reformer. They are
-/// judged by whole sequences and have no recurrent form.
+/// computed from whole sequences and have no recurrent form.
 std::vector<MixerSpec> Mixers();
 
 }  // namespace tarn::mixers::sparse

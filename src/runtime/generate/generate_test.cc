@@ -1,5 +1,5 @@
 // The loop against draws and steps by hand; prompts of every kind; where it
-// stops and goes on; what it refuses.
+// stops and continues; what it refuses.
 #include "runtime/generate/generate.h"
 
 #include <gtest/gtest.h>

@@ -50,7 +50,7 @@ void RegisterRuntimeMixer(const RuntimeMixerRow& row) {
   if (row.name == nullptr || row.make == nullptr ||
       registry.Find(row.name) != nullptr) {
     throw ArgumentError("RegisterRuntimeMixer: row",
-                        "a maker and a name of its own",
+                        "a factory and a unique name",
                         row.name == nullptr ? "no name" : Quoted(row.name));
   }
   registry.rows.push_back(row);

@@ -78,7 +78,7 @@ class MixerBlock {
       executor_.ParallelFor(tasks, f);
     }
   }
-  // f(row) for every row of the block, likewise.
+  // f(row) for every row of the block, in the same way.
   template <typename F>
   void ForRows(int64_t ns_per_row, const F& f) {
     ForTasks(rows(), ns_per_row, [&f](int64_t row, int) { f(row); });

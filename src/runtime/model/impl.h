@@ -1,4 +1,4 @@
-// What stands behind Model and State. Private to the runtime.
+// What Model and State are made of. Private to the runtime.
 #pragma once
 
 #include <memory>

@@ -29,8 +29,8 @@ struct Insides;  // of both, for the runtime's own files (impl.h)
 /// The past of one sequence as a value: it can be moved and Clone()d, and
 /// copying is never implicit. Linear models: a fixed-size block. Softmax
 /// models: a KV cache that grows by doubling. Sequence-to-sequence models: also
-/// what Encode() made of the source, which copies share and nobody changes. One
-/// writer at a time.
+/// what Encode() made of the source, which copies share and which never
+/// changes. One writer at a time.
 class State {
  public:
   /// The initial state, position 0. For a sequence-to-sequence model it has no
@@ -42,7 +42,7 @@ class State {
   ~State();
   State Clone() const;                // O(bytes), nothing shared
   void CopyFrom(const State& other);  // same model, else ArgumentError
-  void Reset();                       // back to position 0; a source stays
+  void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
   /// the cache with its spare room. The last logits (n_outputs floats) are

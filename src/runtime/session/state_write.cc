@@ -87,7 +87,7 @@ void SaveState(const Model& model, const State& state, ByteSink& sink) {
 void SaveState(const Model& model, const State& state,
                const std::string& path) {
   const StateToWrite to_write = PartsOf(model, state);
-  // Before the file is made: a state that cannot be saved leaves none behind.
+  // Before the file is made: a state that cannot be saved leaves none.
   const std::string head = HeadOf(to_write, HashContents(to_write));
   AtomicFile file(path);
   WriteParts(to_write, head, file);

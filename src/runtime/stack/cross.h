@@ -31,7 +31,7 @@ class Cross {
   int64_t FillFloats() const { return half_->FillFloats(); }
   int64_t ReadFloats(const MixerBlock& block) const;
   /// Fills one layer's part of a memory from a segment's rows of `in`: room for
-  /// queries [H K], which nobody reads, keys [H K], values [H V].
+  /// queries [H K], which are not read, keys [H K], values [H V].
   void Fill(MixerBlock& block, const Segment& segment, int64_t layer,
             CrossMemory& memory) const;
   /// The queries [H K] in `in` read their segments' memories into `out`.

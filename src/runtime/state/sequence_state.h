@@ -1,4 +1,4 @@
-// What a sequence carries from token to token: the memory behind State.
+// What a sequence carries from token to token: the memory of State.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class SequenceState {
   float* logits() { return logits_.data(); }  // [outputs]
   const float* logits() const { return logits_.data(); }
 
-  /// What cross attention reads. Copies share it: nobody writes to it.
+  /// What cross attention reads. Copies share it: it is never written to.
   std::shared_ptr<const CrossMemory> memory;
   int64_t position = 0;     // tokens consumed
   bool has_logits = false;  // logits() belong to the last token

@@ -360,7 +360,7 @@ TEST(Positions, RotationTurnsHalves) {
   const torch::Tensor x = torch::randn({1, 6, 3, 8}, torch::kFloat64);
   const torch::Tensor y = Rotate(x, MakeRotaryTable(config, 6, x));
   EXPECT_TRUE(torch::equal(y.select(1, 0), x.select(1, 0)));
-  // Pair (0, 4) turns by one radian a token; norms stay.
+  // Pair (0, 4) rotates by one radian a token; norms stay.
   const double a = x[0][1][0][0].item<double>(),
                b = x[0][1][0][4].item<double>();
   EXPECT_NEAR(y[0][1][0][0].item<double>(), a * std::cos(1) - b * std::sin(1),

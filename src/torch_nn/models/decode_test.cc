@@ -181,7 +181,7 @@ TEST_P(DecodeTest, WiderBeamsNeverScoreLessAndRowsAreAlone) {
 }
 
 TEST_P(DecodeTest, EndsWithTheLearnedPositions) {
-  // The table of another model, cut behind the source's five rows.
+  // The table of another model, cut after the source's five rows.
   Seq2Seq whole = TinyModel(GetParam(), 1);
   ModelConfig config = whole->config();
   ASSERT_EQ(config.positions, Positions::kLearned);

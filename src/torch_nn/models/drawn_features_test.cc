@@ -1,4 +1,4 @@
-// Random draws of models: features anew by update, hashes the same in eval.
+// Random draws of models: features redrawn by update, hashes the same in eval.
 #include <gtest/gtest.h>
 
 #include "core/feature_map.h"

@@ -1,4 +1,4 @@
-// Golden training: ten steps of the language model beside the same model from
+// Golden training: ten steps of the language model and of the same model from
 // plain torch operations in float64. Every loss and every gradient agrees.
 #include <gtest/gtest.h>
 

@@ -53,7 +53,7 @@ class ModelImpl : public torch::nn::Module {
   virtual torch::Tensor Logits(const Batch& batch) = 0;
 
   /// Called by a trainer before update `step` (0, 1, ...): draws the random
-  /// features of all layers anew where their `redraw` says so, a function of
+  /// features of all layers again if their `redraw` says so, a function of
   /// (feature_seed, layer, step). Without it they stay as drawn for step 0 or
   /// read from a file; evaluation never draws.
   void RedrawFeatures(int64_t step);

@@ -149,7 +149,7 @@ TEST(Model, StatesAreValues) {
     EXPECT_TRUE(torch::allclose(
         model.Prefill(next.index({rows}), state.IndexSelect(rows)).first,
         want.index({rows}), 0, 1e-6));
-    // Row 1 begins anew, the others stay.
+    // Row 1 begins again, the others stay.
     const torch::Tensor which = Lengths({0, 1, 0}).to(torch::kBool);
     const torch::Tensor reset = model.Prefill(next, state.Reset(which)).first;
     EXPECT_TRUE(torch::allclose(reset[0], want[0], 0, 1e-6));

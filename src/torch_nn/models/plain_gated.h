@@ -108,7 +108,7 @@ class GatedLoop {
     return Silu(sum);
   }
 
-  // Pairs (i, i + K / 2) of heads turned by t base^(-2 i / K).
+  // Pairs (i, i + K / 2) of heads rotated by t base^(-2 i / K).
   torch::Tensor Turned(const torch::Tensor& x, int64_t t) const {
     const int64_t half = c_.d_key / 2;
     const torch::Tensor angles =

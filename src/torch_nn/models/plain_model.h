@@ -69,7 +69,7 @@ inline torch::Tensor Sinusoidal(int64_t seq_len, int64_t width) {
       .narrow(1, 0, width);
 }
 
-// x [B, H, T, K], each pair (i, i + K/2) turned by its angle.
+// x [B, H, T, K], each pair (i, i + K/2) rotated by its angle.
 inline torch::Tensor Turned(const ModelConfig& config, const torch::Tensor& x) {
   const int64_t half = config.d_key / 2;
   const torch::Tensor angles =
@@ -124,8 +124,8 @@ inline torch::Tensor Causal(int64_t seq_len) {
   return torch::ones({seq_len, seq_len}, torch::kBool).tril();
 }
 
-// One attention: its kind, whether it turns queries and keys, the pairs [T, S]
-// or [B, 1, T, S] bool it allows, and tensors of its own.
+// One attention: its kind, whether it rotates queries and keys, the pairs [T,
+// S] or [B, 1, T, S] bool it allows, and its own tensors.
 struct Rule {
   AttentionKind kind = MixerKind("linear");
   bool rotary = false;

@@ -33,7 +33,7 @@ inline ModelConfig SmallConfig(Arch arch) {
   return config;
 }
 
-// Kinds of attention beside linear and full whose weights the oracle knows,
+// Kinds of attention besides linear and full whose weights the oracle knows,
 // and every further feature map.
 inline std::vector<ModelConfig> KindVariants(Arch arch) {
   std::vector<ModelConfig> configs;

@@ -337,7 +337,7 @@ TEST_F(StackStateFile, TensorsAreComparedWithWhatTheModelHas) {
     Rewrite([&](Metadata&, Tensors& list) {
       list.push_back({"layers.9.S", DType::kF32, {2}, more.data()});
     });
-    ExpectRefused(*model, "no tensor beside");
+    ExpectRefused(*model, "no tensor besides");
   }
 }
 

@@ -45,10 +45,10 @@ at::Tensor OrZero(const at::Tensor& maximum) {
                    maximum);
 }
 
-class Walk {
+class FavorBlocks {
  public:
-  Walk(const Operands& in, const MappedAttentionOptions& options,
-       const at::Tensor& extra)
+  FavorBlocks(const Operands& in, const MappedAttentionOptions& options,
+              const at::Tensor& extra)
       : batch_(Size(in.queries, 0)),
         heads_(Size(in.queries, 2)),
         group_(Size(in.values, 2) / heads_),
@@ -208,28 +208,28 @@ void CheckShapes(const Operands& in, int64_t width) {
 MappedAttentionResult OneSequence(const Operands& in,
                                   const MappedAttentionOptions& options,
                                   const at::Tensor& extra) {
-  Walk walk(in, options, extra);
-  const int64_t queries = walk.queries(), keys = walk.keys();
+  FavorBlocks sums(in, options, extra);
+  const int64_t queries = sums.queries(), keys = sums.keys();
   std::vector<at::Tensor> blocks;
   if (!options.causal) {
-    walk.Absorb(0, keys);
-    if (queries > 0) blocks.push_back(walk.Read(0, queries, 0, 0, 0));
-    return {walk.Divide(blocks), walk.State(), {}};
+    sums.Absorb(0, keys);
+    if (queries > 0) blocks.push_back(sums.Read(0, queries, 0, 0, 0));
+    return {sums.Divide(blocks), sums.State(), {}};
   }
   const int64_t offset = std::clamp(
       options.causal_offset.guard_int(__FILE__, __LINE__), -queries, keys);
   const auto position = [&](int64_t row) {
     return std::clamp<int64_t>(row + offset, 0, keys);
   };
-  walk.Absorb(0, position(0));
+  sums.Absorb(0, position(0));
   for (int64_t row = 0; row < queries; row += kFavorBlock) {
     const int64_t n = std::min(kFavorBlock, queries - row);
     const int64_t begin = position(row), end = position(row + n);
-    blocks.push_back(walk.Read(row, n, begin, end, offset));
-    walk.Absorb(begin, end);
+    blocks.push_back(sums.Read(row, n, begin, end, offset));
+    sums.Absorb(begin, end);
   }
-  walk.Absorb(position(queries), keys);
-  return {walk.Divide(blocks), walk.State(), {}};
+  sums.Absorb(position(queries), keys);
+  return {sums.Divide(blocks), sums.State(), {}};
 }
 
 void CheckBounds(const int64_t* at, int64_t count, const Operands& in) {

@@ -117,7 +117,7 @@ Gradients BackwardCpu(at::TensorList grad_outs, const at::Tensor& delta,
   RowMixesBackward(held.inputs, grad, executor, workspace.data());
   Tensors by_weight;
   for (size_t j = 0; j < weights.size(); ++j) {
-    // A tensor with memory of its own.
+    // A tensor with its own memory.
     const at::Tensor row =
         EmptyDense(weights[j].sizes(), weights[j].scalar_type());
     row.copy_(sums[static_cast<int64_t>(j)].view(weights[j].sizes()));

@@ -9,8 +9,8 @@
 namespace tarn::train {
 namespace {
 
-// Wide enough to keep the cores busy, small beside a training step's memory: so
-// many windows, and of long ones no more than have so many tokens.
+// Wide enough to keep the cores busy, small compared with a training step's
+// memory: so many windows, and of long ones no more than have so many tokens.
 constexpr int64_t kWindowsAtOnce = 16, kTokensAtOnce = 65'536;
 constexpr int64_t kPromptTokens = 16;
 
@@ -106,7 +106,7 @@ std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
   SamplerOptions options;
   options.seed = seed;
   for (int64_t i = 0; i < tokens; ++i) {
-    // The training module has no recurrent form: it sees the window anew for
+    // The training module has no recurrent form: it reads the window again for
     // every token, which is fine for a line of text now and then.
     const int64_t seen =
         std::min<int64_t>(static_cast<int64_t>(text.size()), seq_len);

@@ -121,7 +121,7 @@ Given Expand(const Given& given) {
 
 // The flags of the model that are among `given`, on top of `model`: the last
 // one of a name counts. Values that depend on the kind of model, except sizes,
-// are derived anew where a flag changes the kind. A kind of attention and a
+// are derived again where a flag changes the kind. A kind of attention and a
 // pattern of layers say the same thing: a flag for one replaces the earlier
 // value of the other.
 void SetModelFlags(TrainOptions& options, const Given& given) {
@@ -152,7 +152,7 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
 }
 
 // A model file ranks below the flags and gives every size it holds: no size is
-// derived anew because a flag changed another, only where its own flag is 0.
+// derived again because a flag changed another, only where its own flag is 0.
 // Options of a preset rank below the file, so that only those that say how to
 // train are left of them.
 const Given& ModelFlags(const Given& given, const Given& expanded) {
@@ -378,7 +378,7 @@ bool GivesModel(const ModelConfig& saved, const ModelConfig& model,
 }
 
 // A resumed run may repeat the options of its model but not change them. They
-// are compared finished: keys that nobody reads make no difference.
+// are compared finished: unused keys make no difference.
 void CheckSameModel(const ModelConfig& saved, const Given& given,
                     const Given& flags) {
   ModelConfig model = saved;

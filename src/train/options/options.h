@@ -34,7 +34,7 @@ struct TrainOptions {
   std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
   std::string text_column, label_column;  // of CSV files; or empty
-  GeneratorOptions generator;  // rows made on the spot instead
+  GeneratorOptions generator;  // generated rows instead
   int64_t pool = 1;            // images: side of the blocks that become a pixel
   // ctc: names with commas between, frames, strength of augmentation.
   std::string held_out_speakers, test_speakers;

@@ -205,16 +205,16 @@ TEST(BuildOptionsTest, ModelFileBelowFlags) {
   const TrainOptions wider =
       BuildOptions(With({{"config", path}, {"d_model", "128"}}));
   EXPECT_EQ(wider.model.n_layers, 3);
-  // The file gives its sizes; a flag of 0 works one out anew.
+  // The file gives its sizes; a flag of 0 derives one again.
   EXPECT_EQ(wider.model.d_key, 16);
   EXPECT_EQ(wider.model.d_ff, 256);
-  const TrainOptions anew = BuildOptions(With({{"config", path},
-                                               {"d_model", "128"},
-                                               {"d_key", "0"},
-                                               {"d_value", "0"},
-                                               {"d_ff", "0"}}));
-  EXPECT_EQ(anew.model.d_key, 32);
-  EXPECT_EQ(anew.model.d_ff, 512);
+  const TrainOptions derived = BuildOptions(With({{"config", path},
+                                                  {"d_model", "128"},
+                                                  {"d_key", "0"},
+                                                  {"d_value", "0"},
+                                                  {"d_ff", "0"}}));
+  EXPECT_EQ(derived.model.d_key, 32);
+  EXPECT_EQ(derived.model.d_ff, 512);
   // Values that depend on the kind of model, except sizes, follow its flags.
   EXPECT_EQ(
       BuildOptions(With({{"config", path}, {"arch", "encoder"}})).model.task,

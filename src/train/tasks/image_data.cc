@@ -12,7 +12,7 @@
 namespace tarn::train {
 namespace {
 
-// A stream of the seed for each epoch, beside those of trainer.cc and
+// A stream of the seed for each epoch, separate from those of trainer.cc and
 // batches.cc.
 constexpr uint64_t kImageEpochStream = uint64_t{3} << 60;
 

@@ -334,7 +334,7 @@ def test_token_shift_alone():
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("offsets", [0, 3, "of rows"])
 def test_rotary_embedding(interleaved, packed, offsets):
-    """Each pair of channels is turned by an angle: complex numbers in the oracle."""
+    """Each pair of channels is rotated by an angle: complex numbers in the oracle."""
     bounds = [0, 2, 9] if packed else None
     angles = torch.arange(20.0, dtype=torch.float64)[:, None] * torch.tensor([1.0, 0.1])
     given = torch.tensor([-2, 4]) if offsets == "of rows" else offsets

@@ -21,7 +21,7 @@ FORMS = [
 
 
 def turned(x, base):
-    """x [B, H, T, K]: entries i and i + K/2 turned by t base^(-2 i / K). The tables
+    """x [B, H, T, K]: entries i and i + K/2 rotated by t base^(-2 i / K). The tables
     of a model are float32."""
     half = x.shape[-1] // 2
     rates = base ** (-torch.arange(half, dtype=torch.float64) / half)
@@ -168,7 +168,7 @@ def test_seq2seq_forms_agree():
 
 def test_conditional_full_turns_what_it_runs():
     """Short sequences run as full attention, longer ones as linear attention whose
-    features are turned."""
+    features are rotated."""
     keys = {**SMALL, **AFTER}
     both = models.LanguageModel(attention="conditional-full", length_limit=5, **keys).eval()
     for kind, seq_len in (("full", 5), ("linear", 6)):

@@ -46,7 +46,7 @@ def test_equals_transformers(name):
         for given, wanted in ((cos, angles.cos()), (sin, angles.sin())):
             difference = given[place].double() - case["magnitude"] * wanted[place]
             assert difference.abs().max() < bound * case["magnitude"]
-    # The first pair turns by the same angle in all forms but the linear one.
+    # The first pair rotates by the same angle in all forms but the linear one.
     if case["parameters"]["rope_type"] != "linear":
         assert frequencies[0] == 1 and frequencies[-1] < 1.001 * frequencies[-2]
 

@@ -54,11 +54,11 @@ def mamba_chunk_scan_combined(
     d = dt + dt_bias, its softplus under dt_softplus, clamped to dt_limit.
 
     x, z: [B, T, H, P]; dt: [B, T, H]; A, dt_bias: [H]; B, C: [B, T, G, N], G a divisor of
-    H; D: [H] or [H, P]; initial_states: [B, H, P, N]; seq_idx: [B, T] integers, the state
-    starts anew where they change. chunk_size is a hint. Returns out [B, T, H, P] in the
-    dtype of x, with the states asked for behind it: those at the end of the rows, and
-    under return_varlen_states (B = 1) those at the ends of the sequences of cu_seqlens,
-    which is read for nothing else, [sequences, H, P, N]."""
+    H; D: [H] or [H, P]; initial_states: [B, H, P, N]; seq_idx: [B, T] integers, the
+    state starts again where they change. chunk_size is a hint. Returns out [B, T, H, P]
+    in the dtype of x, followed by the states asked for: those at the end of the
+    rows, and under return_varlen_states (B = 1) those at the ends of the sequences of
+    cu_seqlens, which is read for nothing else, [sequences, H, P, N]."""
     op = "mamba_chunk_scan_combined"
     for name, tensor in {"x": x, "dt": dt, "A": A, "B": B, "C": C}.items():
         checks.want_tensor(op, name, tensor)
@@ -73,7 +73,7 @@ def mamba_chunk_scan_combined(
     if seq_idx is not None:
         checks.want_shape(op, "seq_idx", seq_idx, x.shape[:2])
     if return_varlen_states and (cu_seqlens is None or x.shape[0] != 1):
-        wanted = "a tensor and a batch of 1 beside return_varlen_states"
+        wanted = "a tensor and a batch of 1 with return_varlen_states"
         raise checks.value_error(
             op, "cu_seqlens", wanted, cu_seqlens if x.shape[0] == 1 else x.shape[0]
         )
@@ -170,16 +170,16 @@ def mamba_split_conv1d_scan_combined(
     ngroups: int = 1,
     norm_before_gate: bool = True,
 ) -> Any:
-    """A layer of Mamba-2 behind its first product: the convolution of x, B and C,
+    """A layer of Mamba-2 after its first product: the convolution of x, B and C,
     :func:`mamba_chunk_scan_combined` with dt_softplus, the gate z, the norm, the last product.
 
     zxbcdt: [B, T, 2 E + 2 H P + 2 G N + H], in this order two parts of width E, z, x, B, C
     and dt; of the first two silu(a) b goes in front of the rest, E = 0 in a plain layer.
     conv1d_weight: [H P + 2 G N, W]; dt_bias, A: [H]; D: [H], with P as headdim, or [H, P];
     G is ngroups. Without rmsnorm_weight [H P] the result is y silu(z), with it the RMS norm of
-    each of the G groups, of y and times silu(z) behind it under norm_before_gate, of y silu(z)
-    otherwise. outproj_weight: [out, E + H P]. Returns [B, T, E + H P] or [B, T, out], and under
-    return_final_states also the states [B, H, P, N]."""
+    each of the G groups, of y and then times silu(z) under norm_before_gate, of y
+    silu(z) otherwise. outproj_weight: [out, E + H P]. Returns [B, T, E + H P] or [B, T,
+    out], and under return_final_states also the states [B, H, P, N]."""
     op = "mamba_split_conv1d_scan_combined"
     heads, width, states, spare = _parts_of(op, zxbcdt, conv1d_weight, D, headdim, ngroups)
     if activation not in (None, "silu", "swish"):

@@ -83,7 +83,7 @@ def selective_state_update(
     of H; D, dt_bias: [H, P]; each without its axis H (and G) for a single head. With
     state_batch_indices [B], row b is that row of `state`. Where A, dt and dt_bias hold one
     number a head, as Mamba-2 expands them (strides of 0), the state takes the step of
-    :func:`tarn.ops.decay_attention`, outside of autograd and in float32 where it lies.
+    :func:`tarn.ops.decay_attention`, outside of autograd and in float32 on its device.
     Elsewhere every number of A may differ, as in Mamba-1: torch's operators compute it, in
     float32, in several passes."""
     op = "selective_state_update"

@@ -79,7 +79,7 @@ class ProjectedMixer : public Mixer {
   const double attention_dropout_;
 };
 
-/// Queries and keys turned by the table; unchanged without one.
+/// Queries and keys rotated by the table; unchanged without one.
 Heads Turned(const Heads& heads, const RotaryTable& rotary);
 
 ops::AttentionMasks Masks(const torch::Tensor& key_mask, bool causal,

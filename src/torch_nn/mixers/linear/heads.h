@@ -27,16 +27,16 @@ torch::Tensor AttendLinearHeads(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 ops::LinearState* sums);
 
-/// The same with queries and keys turned after the feature map (Su et al. 2021,
-/// eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i)
-/// . phi(k_j). S holds turned features, z unturned ones.
+/// The same with queries and keys rotated after the feature map (Su et al.
+/// 2021, eq. (19)): o_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j
+/// phi(q_i) . phi(k_j). S holds rotated features, z unrotated ones.
 torch::Tensor AttendTurnedAfter(const LinearKeys& keys,
                                 const LinearHeads& heads,
                                 const RotaryTable& rotary,
                                 ops::LinearState* sums);
 
 /// One of the two above, as the config's rotary_place and the table say; an
-/// undefined table turns nothing.
+/// undefined table rotates nothing.
 torch::Tensor AttendTurned(const LinearKeys& keys, const LinearHeads& heads,
                            const RotaryTable& rotary, ops::LinearState* sums);
 

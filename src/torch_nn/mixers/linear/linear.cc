@@ -18,8 +18,8 @@ LinearAttentionOptions KernelOptions(const LinearKeys& keys, bool causal) {
   return options;
 }
 
-// The name of the tensor that the denominator or the feature map needs beside S
-// and z; null: none. See ops::LinearState.
+// The name of the tensor that the denominator or the feature map needs besides
+// S and z; null: none. See ops::LinearState.
 const char* ExtraOf(const LinearKeys& keys) {
   if (keys.denominator == Denominator::kSigned) return "norm_sums";
   return keys.stabilise ? "maxima" : nullptr;
@@ -92,7 +92,7 @@ class Linear : public ProjectedMixer {
     std::vector<torch::Tensor> parts = {own.S, own.z};
     const char* extra = ExtraOf(keys_);
     if (extra != nullptr) parts.push_back(own.extra);
-    // The layer's state may hold more behind the tensors of the mixer.
+    // The layer's state may hold more after the tensors of the mixer.
     const auto initial = state.tensors().begin();
     const auto count = static_cast<std::ptrdiff_t>(parts.size());
     const auto earlier = cut.Earlier(parts, {initial, initial + count});

@@ -17,7 +17,7 @@ class RandomFeatures {
   /// for update 0, a function of the key feature_seed and `index` alone.
   RandomFeatures(torch::nn::Module& owner, const std::string& path,
                  const ModelConfig& layer, int64_t index);
-  /// Draws the directions of an update anew where the key redraw says so.
+  /// Redraws the directions at an update if the key redraw says so.
   void Redraw(int64_t step);
   /// Undefined for maps without directions.
   const torch::Tensor& omega() const { return omega_; }
