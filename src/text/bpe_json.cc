@@ -6,7 +6,6 @@
 
 #include "core/text.h"
 #include "text/byte_alphabet.h"
-#include "text/splitter.h"
 
 namespace tarn {
 namespace {
@@ -113,12 +112,12 @@ void CheckByteLevel(const Node& node, bool prefix_matters) {
   node["use_regex"].flag(true);
 }
 
-// Does the pre-tokenizer cut by GPT-2's pattern?
-bool ReadPreTokenizer(const Node& node) {
+// The pattern by which the pre-tokenizer cuts, or null.
+const SplitPattern* ReadPreTokenizer(const Node& node) {
   if (node.null() || !node.value->is_object() || node["type"].null() ||
       node["type"].text() != "Sequence") {
     CheckByteLevel(node, true);
-    return node["use_regex"].flag(true);
+    return node["use_regex"].flag(true) ? &Gpt2Split() : nullptr;
   }
   CheckKeys(node, {"type", "pretokenizers"});
   const Node parts = node["pretokenizers"];
@@ -128,14 +127,15 @@ bool ReadPreTokenizer(const Node& node) {
   CheckKeys(split, {"type", "pattern", "behavior", "invert"});
   CheckKeys(split["pattern"], {"Regex"});
   const Node pattern = split["pattern"]["Regex"];
-  if (pattern.text() != kGpt2Pattern) pattern.Refuse("GPT-2's pattern");
+  const SplitPattern* found = FindSplitPattern(pattern.text());
+  if (found == nullptr) pattern.Refuse(SplitPatternNames());
   if (split["behavior"].text() != "Isolated") {
     split["behavior"].Refuse("'Isolated'");
   }
   if (split["invert"].flag(false)) split["invert"].Refuse("false");
   CheckByteLevel(bytes, true);
   if (bytes["use_regex"].flag(true)) bytes["use_regex"].Refuse("false");
-  return true;
+  return found;
 }
 
 // Collects (id, token) from the vocabulary and the added tokens, in any order,
@@ -287,7 +287,7 @@ BpeDefinition ReadRoot(const Node& root) {
   WantNull(root["padding"]);
   BpeDefinition definition;
   definition.nfc = ReadNormalizer(root["normalizer"]);
-  definition.use_regex = ReadPreTokenizer(root["pre_tokenizer"]);
+  definition.split = ReadPreTokenizer(root["pre_tokenizer"]);
   if (!root["post_processor"].null()) {
     CheckByteLevel(root["post_processor"], false);
   }

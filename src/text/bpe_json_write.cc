@@ -13,6 +13,18 @@ OrderedJson ByteLevel(bool use_regex) {
           {"use_regex", use_regex}};
 }
 
+// GPT-2's pattern is ByteLevel's own; another comes before it.
+OrderedJson PreTokenizer(const SplitPattern* split) {
+  if (split == nullptr) return ByteLevel(false);
+  if (split->pattern == Gpt2Split().pattern) return ByteLevel(true);
+  const OrderedJson cut = {{"type", "Split"},
+                           {"pattern", {{"Regex", split->pattern}}},
+                           {"behavior", "Isolated"},
+                           {"invert", false}};
+  return {{"type", "Sequence"},
+          {"pretokenizers", OrderedJson::array({cut, ByteLevel(false)})}};
+}
+
 OrderedJson AddedJson(const AddedToken& token) {
   return {{"id", token.id},
           {"content", token.content},
@@ -75,7 +87,7 @@ std::string BpeToJson(const BpeDefinition& definition) {
       {"added_tokens", added},
       {"normalizer",
        definition.nfc ? OrderedJson{{"type", "NFC"}} : OrderedJson(nullptr)},
-      {"pre_tokenizer", ByteLevel(definition.use_regex)},
+      {"pre_tokenizer", PreTokenizer(definition.split)},
       {"post_processor", nullptr},
       {"decoder", ByteLevel(true)}};
   std::string text = root.dump();

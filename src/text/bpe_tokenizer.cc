@@ -5,7 +5,6 @@
 
 #include "core/text.h"
 #include "text/nfc.h"
-#include "text/splitter.h"
 
 namespace tarn {
 namespace {
@@ -216,9 +215,10 @@ bool BpeTokenizer::EncodeNormalised(std::string_view text, uint64_t offset,
 
 bool BpeTokenizer::EncodePieces(std::string_view text, uint64_t offset,
                                 Work& work) const {
+  const SplitPattern* split = definition_.split;
   while (!text.empty()) {
     const size_t bytes =
-        definition_.use_regex ? FirstPieceBytes(text) : text.size();
+        split == nullptr ? text.size() : split->first_piece_bytes(text);
     if (!EncodePiece(text.substr(0, bytes), offset, work)) return false;
     text.remove_prefix(bytes);
     offset += bytes;

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "text/added_tokens.h"
 #include "text/bpe_merger.h"
+#include "text/split/patterns.h"
 
 namespace tarn {
 
@@ -22,8 +23,8 @@ struct BpeDefinition {
   std::vector<BpeMerge> merges;     // by rank
   std::vector<AddedToken> added;    // ids within `tokens`
   bool nfc = false;                 // normalise the text first
-  bool use_regex = true;            // cut it by GPT-2's pattern
-  bool ignore_merges = false;       // take a piece that is a token as it is
+  const SplitPattern* split = &Gpt2Split();  // cut it; null: one piece
+  bool ignore_merges = false;  // take a piece that is a token as it is
   bool operator==(const BpeDefinition&) const = default;
 };
 

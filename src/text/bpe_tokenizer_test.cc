@@ -9,6 +9,7 @@
 #include <random>
 #include <string>
 
+#include "core/test_util.h"
 #include "text/byte_alphabet.h"
 #include "text/tokenizer.h"
 #include "text/world_tokenizer.h"
@@ -74,7 +75,7 @@ TEST(BpeMerger, MergesByDefinitionInAnyOrderOfRanks) {
   std::mt19937 random(7);
   for (uint32_t seed = 0; seed < 60; ++seed) {
     BpeDefinition definition = RandomDefinition(seed, 30, 2 + seed % 3);
-    definition.use_regex = false;
+    definition.split = nullptr;
     const Tokenizer tokenizer = Tokenizer::Bpe(definition);
     // Short pieces and long ones take different paths.
     for (const size_t size : {0u, 1u, 2u, 7u, 47u, 48u, 49u, 50u, 300u}) {
@@ -205,6 +206,29 @@ Json SmallJson() {
   return Json::parse(Tokenizer::Bpe(definition).ToJson());
 }
 
+// A pattern that is not GPT-2's cuts as its row says, and is written as a Split
+// that only a build with such a row reads.
+TEST(BpeJson, APatternIsARow) {
+  static const SplitPattern pairs = {
+      "pairs", ".{2}",
+      [](std::string_view text) { return std::min<size_t>(2, text.size()); }};
+  BpeDefinition definition;
+  definition.tokens = {"a", "aa", "aaa"};
+  definition.merges = {{0, 0, 1}, {1, 0, 2}};
+  const auto tokens = [&] {
+    return Tokenizer::Bpe(definition).Encode("aaaaa").Take();
+  };
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{1, 2}));
+  definition.split = &pairs;
+  EXPECT_EQ(tokens(), (std::vector<int32_t>{1, 1, 0}));
+  const std::string json = Tokenizer::Bpe(definition).ToJson();
+  const Json pre = Json::parse(json)["pre_tokenizer"];
+  EXPECT_EQ(pre["pretokenizers"][0]["pattern"]["Regex"], ".{2}");
+  EXPECT_EQ(pre["pretokenizers"][1]["use_regex"], false);
+  EXPECT_EQ(ErrorOf([&] { Tokenizer::FromJson(json).Take(); }).wanted(),
+            "GPT-2's pattern");
+}
+
 TEST(BpeJson, TakesTheFormsInUse) {
   const Tokenizer want = Tokenizer::FromJson(SmallJson().dump()).Take();
   const std::vector<std::function<void(Json&)>> same = {
@@ -243,7 +267,7 @@ TEST(BpeJson, TakesTheFormsInUse) {
   }
   Json other = SmallJson();
   other["pre_tokenizer"]["use_regex"] = false;
-  EXPECT_FALSE(Tokenizer::FromJson(other.dump()).Take().bpe()->use_regex);
+  EXPECT_EQ(nullptr, Tokenizer::FromJson(other.dump()).Take().bpe()->split);
   other["normalizer"] = {{"type", "NFC"}};
   EXPECT_TRUE(Tokenizer::FromJson(other.dump()).Take().bpe()->nfc);
 }

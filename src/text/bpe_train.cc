@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "text/splitter.h"
+#include "text/split/patterns.h"
 
 namespace tarn {
 namespace {
@@ -81,7 +81,7 @@ Learner::Learner(const std::vector<std::string_view>& texts,
   std::vector<std::pair<std::string_view, int64_t>> pieces;
   for (std::string_view text : texts) {
     while (!text.empty()) {
-      const std::string_view piece = text.substr(0, FirstPieceBytes(text));
+      const std::string_view piece = text.substr(0, Gpt2Split().first_piece_bytes(text));
       const auto [at, fresh] = index.emplace(piece, pieces.size());
       if (fresh) pieces.push_back({piece, 0});
       ++pieces[at->second].second;

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "text/splitter.h"
+#include "text/split/gpt2.h"
 #include "text/tokenizer.h"
 
 namespace tarn {
@@ -20,7 +20,7 @@ BpeDefinition TrainByDefinition(const std::string& text, size_t vocab_size) {
   }
   std::vector<std::vector<int32_t>> pieces;
   for (std::string_view rest = text; !rest.empty();) {
-    const size_t bytes = FirstPieceBytes(rest);
+    const size_t bytes = Gpt2PieceBytes(rest);
     pieces.emplace_back();
     for (const char c : rest.substr(0, bytes)) {
       pieces.back().push_back(static_cast<uint8_t>(c));

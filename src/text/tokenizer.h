@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/model_config.h"
@@ -15,8 +16,8 @@
 
 namespace tarn {
 
-class BpeTokenizer;
 struct BpeDefinition;
+class TokenizerForm;
 class WorldTokenizer;
 
 struct EncodeOptions {
@@ -27,10 +28,11 @@ struct EncodeOptions {
   uint64_t offset = 0;
 };
 
-/// Immutable after construction; thread-safe. Copies share the tables of BPE
-/// and World.
+/// A value: copies share the tables of one TokenizerForm (tokenizer_form.h),
+/// which implements its type. Immutable; thread-safe.
 class Tokenizer {
  public:
+  Tokenizer();  // Byte()
   static Tokenizer Byte();
   /// Sorted, distinct code points; throws ArgumentError otherwise or above
   /// 1,114,112 entries.
@@ -48,7 +50,7 @@ class Tokenizer {
   static Tokenizer World(WorldTokenizer vocabulary);
 
   bool operator==(const Tokenizer&) const;
-  TokenizerKind kind() const { return kind_; }
+  TokenizerKind kind() const;
   /// Ids run from 0 to vocab_size() - 1 without a gap.
   int64_t vocab_size() const;
   /// Null unless the kind is kBpe.
@@ -89,11 +91,10 @@ class Tokenizer {
   static Result<Tokenizer> OpenFile(const std::string& path);
 
  private:
-  TokenizerKind kind_ = TokenizerKind::kByte;
-  std::vector<uint32_t> code_points_;  // char: id -> code point, sorted
-  int64_t ids_ = 0;                    // ids: how many
-  std::shared_ptr<const BpeTokenizer> bpe_;
-  std::shared_ptr<const WorldTokenizer> world_;
+  explicit Tokenizer(std::shared_ptr<const TokenizerForm> form)
+      : form_(std::move(form)) {}
+
+  std::shared_ptr<const TokenizerForm> form_;
 };
 
 }  // namespace tarn

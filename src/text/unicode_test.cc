@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "text/nfc.h"
-#include "text/splitter.h"
+#include "text/split/gpt2.h"
 #include "text/utf8.h"
 
 namespace tarn {
@@ -124,7 +124,7 @@ TEST(Splitter, FollowsThePattern) {
     for (const char c : text) kinds.push_back(ReadCharacter({&c, 1}).kind);
     for (size_t at = 0; at < text.size();) {
       const size_t want = PieceByDefinition(text, kinds, at);
-      ASSERT_EQ(FirstPieceBytes(std::string_view(text).substr(at)), want)
+      ASSERT_EQ(Gpt2PieceBytes(std::string_view(text).substr(at)), want)
           << text << "|" << at;
       at += want;
     }
@@ -135,7 +135,7 @@ TEST(Splitter, CutsUnicodeAndBrokenBytes) {
   const auto pieces = [](std::string_view text) {
     std::vector<std::string> parts;
     while (!text.empty()) {
-      const size_t bytes = FirstPieceBytes(text);
+      const size_t bytes = Gpt2PieceBytes(text);
       parts.emplace_back(text.substr(0, bytes));
       text.remove_prefix(bytes);
     }

@@ -1,4 +1,4 @@
-#include "text/splitter.h"
+#include "text/split/gpt2.h"
 
 #include "text/unicode.h"
 
@@ -49,7 +49,7 @@ size_t SpaceBytes(std::string_view text) {
 
 }  // namespace
 
-size_t FirstPieceBytes(std::string_view text) {
+size_t Gpt2PieceBytes(std::string_view text) {
   if (const size_t bytes = ContractionBytes(text)) return bytes;
   // One space joins the run after it.
   const size_t begin = text[0] == ' ' && text.size() > 1 ? 1 : 0;
