@@ -140,7 +140,7 @@ endfunction()
 
 if(TARN_BUILD_TESTS)
   # What every test without torch includes, compiled once. Flags must be those of
-  # the tests: what is timed and counted lies in the libraries, and assertions
+  # the tests: what is timed and counted is in the libraries, and assertions
   # compile in half the time at -O0.
   file(WRITE ${PROJECT_BINARY_DIR}/test_header.cc "int main() { return 0; }\n")
   add_executable(tarn_test_header ${PROJECT_BINARY_DIR}/test_header.cc)

@@ -1,5 +1,6 @@
 """Prints "version;directory;abi" of this Python's torch, without importing it
-where the answer stands in a file: importing takes seconds."""
+where a file has the answer: importing takes seconds."""
+
 import importlib.util
 import pathlib
 import re

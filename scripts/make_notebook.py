@@ -34,7 +34,7 @@ class Code(typing.NamedTuple):
 
 def parts(page):
     """A page cut into prose and blocks, in order. ValueError for an output that
-    stands below no block."""
+    is below no block."""
     found, end = [], 0
     for block in FENCE.finditer(page):
         between, end_before = page[end : block.start()], end
@@ -56,7 +56,7 @@ def parts(page):
 
 
 def fenced(code):
-    """A block of another language as it stands in a markdown cell."""
+    """A block of another language as it appears in a markdown cell."""
     text = f"```{code.language}\n{code.text}```\n"
     return text if code.output is None else f"{text}\n```text\n{code.output}```\n"
 

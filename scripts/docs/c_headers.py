@@ -1,8 +1,8 @@
 """The public headers as Markdown: include/tarn/tarn.h and tarn.hpp.
 
 Both are written in one plain style, and only that is read here: in tarn.h a
-comment stands above what it describes, and sections begin with `/* --- Name --- */`;
-in tarn.hpp `///` stands above classes and members, and bodies are left out.
+comment is above what it describes, and sections begin with `/* --- Name --- */`;
+in tarn.hpp `///` is above classes and members, and bodies are left out.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def without_comments(code: str) -> str:
 
 
 def declaration(head: str) -> str:
-    """What stands before a function's body, on one line, without the
+    """What is before a function's body, on one line, without the
     initialisers of members."""
     line = re.sub(r"\s*\n\s*", " ", without_comments(head)).strip()
     line = re.sub(r"(\)(?: noexcept)?) : \w.*", r"\1", line)

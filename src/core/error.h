@@ -117,7 +117,7 @@ inline std::string ShapeText(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-/// A value, or the error that stands in its place (C++20 has no std::expected).
+/// A value, or the error in its place (C++20 has no std::expected).
 /// Readers of files and requests return it; Take() is the throwing form.
 template <typename T>
 class [[nodiscard]] Result {

@@ -62,7 +62,7 @@ HWY_INLINE hn::Vec<DU16> NarrowBF16(DF d, VF x) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   const auto rounded =
       hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7FFFu))));
-  // A NaN whose payload lies in the low half must stay a NaN.
+  // A NaN whose payload is in the low half must stay a NaN.
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x0040u));
   const auto chosen =
       hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(x)), quiet, rounded);

@@ -111,7 +111,7 @@ struct Tile {
     AddProduct(a, row, col, b, ldb, depth);
   }
 
-  // += lower triangle: row r takes depth p <= r only, so that what lies after
+  // += lower triangle: row r takes depth p <= r only, so that what is after
   // the diagonal is never touched, not even by a product with zero.
   template <int kFrom = 0>
   HWY_INLINE void AddLower(const float* HWY_RESTRICT a, int64_t row,

@@ -8,7 +8,7 @@
 namespace tarn::testing {
 
 /// Allocations of all threads since the program began; frees do not count.
-/// Under a sanitizer, whose own allocator stands there, its hooks count.
+/// Under a sanitizer, which replaces the allocator, its hooks count.
 int64_t Allocations();
 
 /// The bytes they asked for, all together.

@@ -12,7 +12,7 @@ next heading.
 A figure is a number with a unit in running text, or a number of a table whose
 column, row or cell has one. It is found in a source when a number there rounds to
 it, to the digits it is given with or, from 1,000 on, to three significant ones. What
-it does not see: numbers without a unit, and whether a number that fits stands in
+it does not see: numbers without a unit, and whether a number that fits is in
 the right row of its source; the narrower the path, the less is left to chance."""
 
 import json

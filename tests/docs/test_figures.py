@@ -1,4 +1,4 @@
-"""Every measured figure of the documents that people write stands in a committed
+"""Every measured figure of the documents that people write is in a committed
 result file. docs/benchmarks, docs/paper and docs/demonstrations are written by
 programs from such files, and their own tests compare them."""
 

@@ -1,5 +1,5 @@
 """A device other than the CPU that every machine has: tensors of torch's
-"privateuseone" backend whose data lies in CPU memory, so that what runs on "any
+"privateuseone" backend whose data is in CPU memory, so that what runs on "any
 device" can be run, not only traced. Whatever reads such a tensor as if it were on
 the CPU, or mixes the two devices, fails as it would on a GPU."""
 

@@ -2,7 +2,7 @@
 // with a decay that is learned, one a channel.
 //   u_t = W_in x_t,  h_t = a h_{t-1} + (1 - a) u_t,  y_t = W_out h_t,
 //   a = least + (1 - least) sigmoid(decay)
-// Everything a family needs stands in this folder; src/ knows nothing of it.
+// Everything a family needs is in this folder; src/ knows nothing of it.
 #pragma once
 
 #include "config/model_config.h"

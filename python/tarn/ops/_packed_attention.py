@@ -24,7 +24,7 @@ def linear_attention_packed(
     chunk_size: int | None = None,
 ) -> Tensor:
     """`linear_attention` on queries, keys and values side by side, as one
-    product writes them: nothing is copied, and the gradient lies side by side.
+    product writes them: nothing is copied, and the gradient is one tensor too.
 
     Args:
         packed: [B, T, 2 H K + HV V]: H heads of queries, as many of keys, HV of

@@ -99,7 +99,7 @@ class State:
         self._held.copy_from(other._held)
 
     def reset(self) -> None:
-        """Back to before the first token; a source stays."""
+        """Back to before the first token; keeps the encoded source."""
         self._held.reset()
 
     def save(self, path: AnyPath) -> None:

@@ -1,7 +1,7 @@
 // Activations of one row around the recurrences with decay: of queries, keys,
 // steps and output gates.
 //
-// An entry's bits depend on that entry alone, never on where it stands or on
+// An entry's bits depend on that entry alone, never on its position or on
 // the length of the row. Values are exact to a few ulp over all floats, but
 // sigma(x) and exp(x) below exp(-87) are 0. NaN stays NaN. Nothing allocates,
 // everything is thread-safe.

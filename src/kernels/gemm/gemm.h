@@ -1,4 +1,4 @@
-// Product of dense float32 matrices, each either as it lies in memory or
+// Product of dense float32 matrices, each either as stored or
 // transposed: c[m, n] = sum_k a[m, k] b[k, n]. The three products of a trained
 // layer y = x W^T are of this kind:
 //   y = x W^T,  dx = dy W,  dW = dy^T x
@@ -68,7 +68,7 @@ int64_t GemmBlocks(int64_t depth, int64_t columns);
 int64_t GemmPackedFloats(int64_t depth, int64_t columns);
 
 /// Writes block `block` of [0, GemmBlocks) into its place in `packed`, which
-/// lies at a multiple of 64 bytes. Arguments are not checked.
+/// is at a multiple of 64 bytes. Arguments are not checked.
 void GemmPackBlock(const GemmOperand& b, int64_t depth, int64_t columns,
                    int64_t block, float* packed);
 

@@ -1,4 +1,4 @@
-// What both sweeps of the gradient receive, and where their scratch lies.
+// What both sweeps of the gradient receive, and where their scratch is.
 #pragma once
 
 #include <algorithm>

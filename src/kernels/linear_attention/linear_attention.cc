@@ -170,7 +170,7 @@ static HWY_INLINE void StoreTile(const Tile<kRows, kVectors>& tile,
 }
 
 // Columns [v, v + kPanel) of O = (Q S + tril(Q K^T) V) / d, then of S += K^T V:
-// the panel of S is read and written while it lies in L1.
+// the panel of S is read and written while it is in L1.
 template <int kVectors>
 static HWY_INLINE void ForwardPanel(const ForwardTask& task,
                                     const ChunkRows& rows,

@@ -80,7 +80,7 @@ struct Problem {
 TEST(LogisticMixtureReference, GradientEqualsDifferences) {
   constexpr double kStep = 1e-6;
   for (const int byte : {0, 1, 100, 127, 254, 255}) {
-    // The last component is clamped, the second lies in the tail where the
+    // The last component is clamped, the second is in the tail where the
     // density stands for the probability (except for the byte at its mean).
     const Doubles params = {0.3, -0.4, 1.0, -0.2, 0.9, 0.1, -2.0, -4.5, -7.5};
     const auto row =

@@ -1,5 +1,5 @@
 // Register tiles over packed panels. For one panel and up to kRowChunk rows a
-// tile of results lies on the stack (12 KiB); blocks of kDepth inputs follow
+// tile of results is on the stack (12 KiB); blocks of kDepth inputs follow
 // each other, so that the part of the panel in use (32 KiB) stays in L1 while
 // all rows meet it. Stopping a chain at a block's end and resuming it later
 // changes no bit.

@@ -17,7 +17,7 @@ class WeightMatrix {
   static constexpr int64_t kPanel = kPanelOutputs;
 
   WeightMatrix() = default;
-  /// A matrix of zeros. outputs, inputs >= 1. It lies in `arena`, or in a block
+  /// A matrix of zeros. outputs, inputs >= 1. It is in `arena`, or in a block
   /// of its size when that is null. Throws ShapeError, std::bad_alloc.
   WeightMatrix(int64_t outputs, int64_t inputs, const WeightFormat& format,
                std::shared_ptr<WeightArena> arena = nullptr);

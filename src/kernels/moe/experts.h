@@ -29,7 +29,7 @@ struct ExpertsProblem {
   const float* weight3 = nullptr;   // as weight1; null: no gate
 };
 
-/// Floats and indices that a call needs; memory of floats lies at a multiple of
+/// Floats and indices that a call needs; memory of floats is at a multiple of
 /// 64 bytes. For the gradient, set `gradient`.
 int64_t ExpertsWorkspaceFloats(const ExpertsProblem& p,
                                const Executor& executor, bool gradient);

@@ -239,7 +239,7 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void MaskedScores(const BlockedCall& call,
 
 // factors_t [keys, queries] of the block's pairs. A block of dropout holds two
 // blocks of keys: it is drawn for the first one visited, and `drawn` is the one
-// that lies in scratch.
+// that is in scratch.
 HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadFactors(
     const BlockedCall& call, const BlockLayout& at, const QueryBlock& q,
     const KeyBlock& k, int64_t& drawn, float* w) {

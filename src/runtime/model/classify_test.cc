@@ -190,7 +190,7 @@ TEST(Classify, LabelsAreReadStrictly) {
   }
 }
 
-// The blank stands first, is empty, and is the only empty one.
+// The blank is first, is empty, and is the only empty one.
 TEST(Classify, LabelsOfFramesBeginWithTheBlank) {
   EXPECT_EQ((std::vector<std::string>{"", "a"}),
             LabelsFromJson("[\"\", \"a\"]", 2, true).Take());

@@ -397,8 +397,8 @@ struct PickySink final : ByteSink {
   size_t room, largest = 0;
 };
 
-// What a sink throws reaches the caller; a state is written from where it lies,
-// one run of a tensor at a time.
+// What a sink throws reaches the caller; a state is written from where it is
+// stored, one run of a tensor at a time.
 TEST_F(StateFileTest, SinksOfTheCaller) {
   const Model model = Open(SmallConfig());
   const State state = Read(model, 9);

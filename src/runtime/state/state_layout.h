@@ -1,4 +1,4 @@
-// Where a model's recurrent state lies in memory: made from the StateSpec of
+// Where a model's recurrent state is in memory: made from the StateSpec of
 // every layer (LayerState), and from nothing else.
 #pragma once
 
@@ -10,8 +10,8 @@
 
 namespace tarn {
 
-/// One tensor of one layer. Fixed tensors lie in one block, each padded to 64
-/// bytes; growing ones lie in another, whose room for tokens doubles: shape
+/// One tensor of one layer. Fixed tensors are in one block, each padded to 64
+/// bytes; growing ones are in another, whose room for tokens doubles: shape
 /// [R, W...] of a token is held as [R, capacity, W...], so that what a head
 /// reads is contiguous and can be streamed.
 struct StatePlace {

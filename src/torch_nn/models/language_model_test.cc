@@ -154,7 +154,7 @@ TEST(LanguageModel, LearnedPositionsEndWithTheirTable) {
 
 TEST(LanguageModel, LaterTokensChangeNoEarlierLogits) {
   torch::NoGradGuard no_grad;
-  // 150 tokens: several chunks; the first changed token lies inside one.
+  // 150 tokens: several chunks; the first changed token is inside one.
   for (const int64_t changed : {1, 77, 149}) {
     for (const AttentionKind kind :
          {MixerKind("linear"), MixerKind("full")}) {

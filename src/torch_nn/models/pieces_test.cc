@@ -99,7 +99,7 @@ TEST(Model, RecurrentModelsStep) {
   }
 }
 
-// Each sequence stands at its own length after a ragged piece.
+// Each sequence is at its own length after a ragged piece.
 TEST(Model, RaggedPiecesLeaveEachRowAtItsLength) {
   torch::NoGradGuard no_grad;
   for (const ModelConfig& config : Variants(Arch::kDecoder)) {

@@ -31,7 +31,7 @@ ConvolutionResults Composed(const ConvolutionCall& call) {
 
   const at::Tensor wide = Wide(call.inputs);
   const at::Tensor zero = Zero(wide);
-  // What lies in pads must reach neither results nor gradients.
+  // What is in pads must reach neither results nor gradients.
   const at::Tensor inputs =
       at::where(used, wide.reshape_symint({batch * tokens, channels}), zero);
   const at::Tensor state =

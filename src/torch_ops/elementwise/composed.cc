@@ -51,7 +51,7 @@ ElementwiseResults ComposedElementwise(const ElementwiseCall& call) {
   const at::Tensor used =
       (places < sequences.end.index_select(0, sequences.of_token)).unsqueeze(1);
   const at::Tensor zero = Zero(wide), one = zero + 1;
-  // What lies in pads must reach neither results nor gradients; a factor of 1
+  // What is in pads must reach neither results nor gradients; a factor of 1
   // carries the state over them to the end of the row.
   at::Tensor sum =
       at::where(used, wide.reshape_symint({tokens, channels}), zero);

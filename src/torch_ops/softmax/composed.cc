@@ -161,7 +161,7 @@ bool FitsWindows(const SoftmaxCall& call) {
 }
 
 // Blocks of b queries against the b + c - 1 keys that any of them may read, c
-// the width of the band: key place w of query a stands w - a + band.low
+// the width of the band: key place w of query a is w - a + band.low
 // positions ahead of it.
 at::Tensor WindowedSoftmax(const SoftmaxCall& call) {
   const KeyBand band = BandOf(call);

@@ -45,7 +45,7 @@ at::Tensor SpoilRows(const at::Tensor& out, const at::Tensor& queries,
                      const at::Tensor& spoiled);
 
 /// Gradients of `inputs` through `f`, given the gradient of its result. Runs f
-/// on detached copies with recording on, although the caller stands below
+/// on detached copies with recording on, although the caller is below
 /// autograd: a forward pass then saves its inputs and nothing else. Inputs that
 /// f does not use get zeros.
 std::vector<at::Tensor> RecomputedGradients(

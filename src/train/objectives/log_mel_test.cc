@@ -131,7 +131,7 @@ TEST(MelFilters, AWarpMovesBandsAndKeepsTheirOrder) {
     for (int64_t band = 10; band < 40; ++band) {
       EXPECT_GE(TopOf(warped, band), TopOf(warped, band - 1));
     }
-    // Band 25 lies at 1.3 kHz, below every knee.
+    // Band 25 is at 1.3 kHz, below every knee.
     EXPECT_NEAR(TopOf(warped, 25), warp * TopOf(plain, 25), 1.0) << warp;
   }
 }

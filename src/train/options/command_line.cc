@@ -40,7 +40,7 @@ const std::vector<Flag>& RunFlags() {
        "a whole number from 1 to 1024", "1"},
       {"backend", "auto|gloo|nccl", "communication library of several ranks",
        "", "auto"},
-      {"timeout", "SECONDS", "longest time that a rank may be silent",
+      {"timeout", "SECONDS", "time until an unresponsive rank ends the run",
        "a number from 1 to 1000000", "600"},
       {"sequence_parallel", "P", "ranks that share each row of a decoder",
        "a divisor of --ranks", "1"},

@@ -297,6 +297,6 @@ def test_every_googletest_of_the_table_exists():
 
 
 if __name__ == "__main__":
-    intro = _PAGE.read_text().partition(_BEGIN)[0]  # people write what stands before the table
+    intro = _PAGE.read_text().partition(_BEGIN)[0]  # people write what is before the table
     _PAGE.write_text(intro + _BEGIN + "\n" + table() + "\n" + _END + "\n")
     print(_PAGE, file=sys.stderr)
