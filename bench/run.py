@@ -98,7 +98,7 @@ def parse():
         "--machine",
         default="",
         metavar="NAME",
-        help="store the results in a column of their own, <target>_<NAME>.json",
+        help="store the results in a separate column, <target>_<NAME>.json",
     )
     parser.add_argument("--dry", action="store_true", help="write nothing")
     return parser, parser.parse_args()

@@ -203,7 +203,7 @@ def _task_flags(settings: Settings, task: str, kind: str, steps: int) -> list[st
 
 
 def _ms_an_update(settings: Settings, progress: Progress, task: str, kind: str) -> float:
-    """Milliseconds of an update of a training that runs by itself, on all threads."""
+    """Milliseconds of an update of a training that runs alone, on all threads."""
     settling, timed = _SETTLING[settings.size], _TIMED[settings.size]
     steps = settling + timed + 1
     done = train(
@@ -285,7 +285,7 @@ def _plan(settings: Settings) -> dict[str, float]:
 
 
 def run(settings: Settings, progress: Progress) -> JsonDict:
-    """Times first, each training by itself; then two trainings at once."""
+    """Times first, each training alone; then two trainings at once."""
     size, kinds = settings.size, _kinds(settings)
     seeds = [_first_seed(settings) + i for i in range(_SEEDS[size])]
     progress.plan(_plan(settings))

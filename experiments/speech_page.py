@@ -66,7 +66,7 @@ def _mean(errors: dict[str, float]) -> float | None:
 
 
 def _wins(ours: dict[str, float], theirs: dict[str, float]) -> int:
-    """Speakers on whom ours errs less."""
+    """Speakers for whom our error is lower."""
     return sum(ours[name] < theirs[name] for name in ours if name in theirs)
 
 

@@ -24,7 +24,7 @@ made() { [ "$wanted" = "$(cat "$stamp" 2>/dev/null)" ]; }
 made && [ -f "$tuned/avx2/causal_product_avx2.so" ] && exit 0
 
 python=$PWD/.venv-peers/bin/python
-# The set-up of fast-transformers wants CUDA sources wherever it finds an nvcc.
+# The set-up of fast-transformers requires CUDA sources if it finds an nvcc.
 path=
 IFS=: read -ra folders <<< "$PATH"
 for folder in "${folders[@]}"; do
@@ -53,7 +53,7 @@ if ! made; then
 fi
 
 # fast-transformers' flags name no instruction set: what pip installs runs on SSE2. The causal
-# product is compiled once more for each instruction set that tarn is measured on.
+# product is compiled again for each instruction set that tarn is measured on.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # shellcheck disable=SC2086

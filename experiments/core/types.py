@@ -50,7 +50,7 @@ class Evidence:
 
     better, worse  the models that the claim says are ahead and behind; one of the two is
                    empty where a model is held against a bound
-    margins        how far each replicate speaks for the claim: > 0 for, < 0 against
+    margins        how far each replicate supports the claim: > 0 for, < 0 against
     slack          what the margins allow for: where the claim does not hold, it is taken off,
                    for then the question is whether there is a difference at all
     unit           what a replicate is

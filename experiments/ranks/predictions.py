@@ -140,8 +140,8 @@ def exchange_s(shape: Shape, ranks: int, kind: str, link: Link, tokens: float = 
 
 def sent_bytes(shape: Shape, ranks: int, kind: str, parameters: int) -> float:
     """Bytes of all ranks in an update of a model of so many parameters, without headers: the
-    sums of gradients, the parameters that the sharded optimiser brings back, the states of a
-    row. ValueError for another kind."""
+    sums of gradients, the parameters that the sharded optimiser gathers, the states of
+    a row. ValueError for another kind."""
     if kind not in ("data", "sharded", "sequence"):
         raise ValueError(f"kind: want data, sharded or sequence, got {kind!r}")
     size = FLOAT * float(parameters)

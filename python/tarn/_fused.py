@@ -26,8 +26,8 @@ class Branch(NamedTuple):
 
 
 def serves(*tensors: torch.Tensor) -> bool:
-    """Whether the kernels take these tensors. A training step asks some fifty times,
-    hence a plain loop over what is cheap to read."""
+    """Whether the kernels take these tensors. A training step calls this some fifty
+    times, so it is a plain loop over what is cheap to read."""
     for tensor in tensors:
         if tensor.dtype is not torch.float32 or not tensor.is_cpu:
             return False

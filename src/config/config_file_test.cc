@@ -337,7 +337,7 @@ TEST(Config, DamagedFilesAreErrors) {
       std::string flipped = good;
       flipped[i] = static_cast<char>(flipped[i] ^ (1 << bit));
       const auto result = ConfigFromJson(flipped);
-      if (result.ok()) {  // a digit or a space became another: still sound
+      if (result.ok()) {  // a digit or a space became another: still valid
         EXPECT_EQ(Finished(result.value()), result.value());
       } else {
         EXPECT_EQ(result.error().code(), ErrorCode::kFormat);

@@ -110,7 +110,7 @@ def chunk_comba(
     q, k, p: [B, T, H, K], p None: the keys; v: [B, T, HV, V], HV a multiple of H; g
     [B, T, HV], natural logarithms, -inf included; beta: [B, T, HV] or [B, T, HV, V],
     where every value channel is a separate head; None: ones. use_qk_l2norm_in_kernel:
-    q, k and p are brought to length 1. States [B or N, HV, K, V]."""
+    q, k and p are normalised to length 1. States [B or N, HV, K, V]."""
     return _recurrence(
         "chunk_comba",
         q,

@@ -25,7 +25,7 @@ def chunk_delta_rule(
     """S_t = S_{t-1} + beta_t k_t (v_t - S_{t-1}^T k_t)^T, o_t = scale S_t^T q_t.
 
     q, k: [B, T, H, K]; v: [B, T, H, V]; beta: [B, T, H]. Any dtype, float32 too.
-    use_qk_l2norm_in_kernel: q and k are brought to length 1 first. Returns
+    use_qk_l2norm_in_kernel: q and k are normalised to length 1 first. Returns
     (o, final_state [B or N, H, K, V] or None)."""
     op = "chunk_delta_rule"
     _call.want_chunk_size(op, kwargs, (16, 32, 64))

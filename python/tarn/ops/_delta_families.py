@@ -192,7 +192,7 @@ def gated_delta_rule(
     **options: Any,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Gated DeltaNet: :func:`delta_attention` with gates [B, T, HV]. normalize: queries
-    and keys are brought to length 1 first. Differentiable to any order.
+    and keys are normalised to length 1 first. Differentiable to any order.
 
     Examples:
         >>> q, k, v = torch.randn(3, 2, 5, 4, 8)

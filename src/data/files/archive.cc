@@ -126,7 +126,7 @@ class TarReader {
     // A warning is about a name that is not text here, or the like.
     if (status >= ARCHIVE_WARN) return status;
     const char* text = archive_error_string(archive_.get());
-    throw FormatError(path_, "a sound tar archive",
+    throw FormatError(path_, "a valid tar archive",
                       text == nullptr ? "damage" : text);
   }
   void CheckBound(const std::string& name, uint64_t bytes, uint64_t most) {

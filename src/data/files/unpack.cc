@@ -148,7 +148,7 @@ class Gzip final : public UnpackStream::Decoder {
     } else if (status == Z_MEM_ERROR) {
       throw std::bad_alloc();
     } else if (status != Z_OK && status != Z_BUF_ERROR) {
-      Refuse("sound gzip data",
+      Refuse("valid gzip data",
              stream_.msg != nullptr ? stream_.msg : "damage");
     }
   }
@@ -176,7 +176,7 @@ class Zstd final : public UnpackStream::Decoder {
       const size_t left = ZSTD_decompressStream(stream_, &made, &given);
       file_.Take(given.pos);
       if (ZSTD_isError(left)) {
-        Refuse("sound zstd data", ZSTD_getErrorName(left));
+        Refuse("valid zstd data", ZSTD_getErrorName(left));
       }
       whole_ = left == 0;
       if (packed.empty() && made.pos == 0 && !whole_) {

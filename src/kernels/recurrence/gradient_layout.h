@@ -10,7 +10,7 @@ namespace tarn {
 
 // A query/key head that serves many value heads (Mamba-2: one all of them) is
 // cut into tasks of up to so many: threads share it, and the states of a task
-// stay within a cache. The cut depends on the shape alone, hence so do the
+// stay within a cache. The cut depends on the shape alone, and so do the
 // bits.
 constexpr int64_t kGradientHeads = 4;
 

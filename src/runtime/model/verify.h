@@ -9,7 +9,7 @@
 
 namespace tarn {
 
-/// What VerifyModel found. `problems` is empty for a sound model.
+/// What VerifyModel found. `problems` is empty for a valid model.
 struct VerifyReport {
   /// One error a fault, each a single line: file, tensor, byte offset, wanted,
   /// got.

@@ -132,7 +132,7 @@ class StateFileTest : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  const std::string path_, good_;  // a file to try, and a sound one
+  const std::string path_, good_;  // a file to try, and a valid one
 };
 
 TEST_F(StateFileTest, ComesBackBitForBitAndGoesOn) {

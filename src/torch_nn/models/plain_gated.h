@@ -1,4 +1,4 @@
-// The gated mixers once more, token by token from their definitions, for
+// The gated mixers again, token by token from their definitions, for
 // plain_model.h: by name, with no table and no operator of the modules.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The softmax attention of hybrids (mixers/softmax/form.h) once more, from
+// The softmax attention of hybrids (mixers/softmax/form.h) again, from
 // plain operators and its quadratic form, for plain_model.h.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The oracle of the model tests: language model, encoder classifier and
-// sequence-to-sequence model once more, from plain torch operations and dense
+// sequence-to-sequence model again, from plain torch operations and dense
 // T x S weights, read off the definitions. It shares no code with the modules;
 // autograd differentiates it.
 #pragma once

@@ -152,7 +152,7 @@ class StackStateFile : public ::testing::Test {
   }
 
   TemporaryFolder folder_;
-  const std::string path_, good_;  // a file to try, and a sound one
+  const std::string path_, good_;  // a file to try, and a valid one
 };
 
 TEST_F(StackStateFile, ComesBackBitForBitAndGoesOn) {
@@ -284,7 +284,7 @@ TEST_F(StackStateFile, MetadataAndLengthsAreChecked) {
   }
   // The error for an older file says what to do.
   Rewrite([&](Metadata& metadata, Tensors&) { metadata["version"] = "1"; });
-  ExpectRefused(*model, "give the model the tokens once more");
+  ExpectRefused(*model, "feed the model the tokens again");
   // A header that claims many sequences takes no memory for them.
   Rewrite([](Metadata& metadata, Tensors&) {
     std::string many = "0";

@@ -47,8 +47,8 @@ def chunk_gated_delta_rule(
     natural logarithms, -inf included. By name also use_gate_in_kernel, A_log [HV] and
     dt_bias [HV]: g is then raw, the gate -exp(A_log) softplus(g + dt_bias).
     use_beta_sigmoid_in_kernel: beta is raw, allow_neg_eigval doubles its sigmoid.
-    use_qk_l2norm_in_kernel: q and k are brought to length 1. States [B or N, HV, K, V],
-    or [.., V, K] under state_v_first. cp_context is refused."""
+    use_qk_l2norm_in_kernel: q and k are normalised to length 1. States [B or N, HV, K,
+    V], or [.., V, K] under state_v_first. cp_context is refused."""
     op = "chunk_gated_delta_rule"
     state_v_first = _call.v_first(op, state_v_first, kwargs)
     _call.want_chunk_size(op, kwargs, (16, 32, 64))
