@@ -40,7 +40,7 @@ inline void Check(tarn_status status, tarn_error* error) {
 }
 
 /// Makes a C call with its error argument added; throws what it stored. The
-/// error is read in a statement of its own: among the arguments of one call the
+/// error is read in a separate statement: among the arguments of one call the
 /// order is the compiler's choice.
 template <typename Function, typename... Arguments>
 void Call(Function function, Arguments... arguments) {

@@ -1,4 +1,4 @@
-// A mixer turns the rows of a layer into rows with a memory of the past (or of
+// A mixer maps the rows of a layer to rows with a memory of the past (or of
 // the whole sequence): linear attention, softmax attention, recurrences. One
 // row of this registry says everything about a mixer except its arithmetic. The
 // runtime and the operators have registries of their own for the arithmetic,

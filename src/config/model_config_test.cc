@@ -138,7 +138,7 @@ TEST(Config, FinishRefusesCombinations) {
        [](ModelConfig& c) { c.attention = static_cast<AttentionKind>(1000); }},
       {"positions",
        [](ModelConfig& c) {
-         SetConfigField(c, "attention", "gdn");  // turns no rows
+         SetConfigField(c, "attention", "gdn");  // rotates no rows
          c.positions = Positions::kRotary;
        }},
       {"key_heads",

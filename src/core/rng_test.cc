@@ -51,7 +51,7 @@ TEST(Rng, NextIsTheFirstTwoWords) {
             std::ldexp(static_cast<double>(0xe169c58d6627e8d5u >> 11), -53));
 }
 
-TEST(Rng, UniformLiesInTheUnitIntervalWithTheRightMoments) {
+TEST(Rng, UniformIsInTheUnitIntervalWithTheRightMoments) {
   Rng rng(1);
   const int n = 100000;
   double sum = 0, squares = 0;

@@ -1,7 +1,7 @@
 // tarn.runtime._tarn_runtime: Model and State for Python, numpy in and out,
 // the interpreter's lock released while the model runs. python/tarn/runtime
-// wraps it with types and documentation; python/tarn/accounting.py likewise
-// what accounting_module.cc adds.
+// wraps it with types and documentation; python/tarn/accounting.py does the
+// same for what accounting_module.cc adds.
 #include <Python.h>
 
 #include <algorithm>

@@ -23,7 +23,7 @@ namespace {
 // Streams of the seed besides those of the windows (the steps, below 2^40).
 constexpr uint64_t kWeightStream = ~uint64_t{0};
 constexpr uint64_t kDropoutStream = ~uint64_t{1};
-// And those of the ranks behind the first.
+// And those of the ranks after the first.
 constexpr uint64_t kRankStreams = uint64_t{1} << 62;
 
 void SeedTorch(uint64_t seed, uint64_t stream, int64_t step) {
@@ -330,8 +330,8 @@ void Run::SaveBest() {
                 });
 }
 
-// The model is written first: whoever finds a checkpoint of the last step finds
-// the finished model beside it.
+// The model is written first: a checkpoint of the last step implies that the
+// finished model is next to it.
 void Run::SaveCheckpoint() {
   // A finite loss does not mean finite weights: the last update may have been
   // too large. Such a checkpoint must not replace a good one.
@@ -344,7 +344,7 @@ void Run::SaveCheckpoint() {
   state_.cpu_s = CpuSeconds();
   state_.ranks = ranks_.size();
   if (!ranks_.is_first()) {
-    optimizer_->Save("");  // its part of the state, if it has one of its own
+    optimizer_->Save("");  // its part of the state, if sharded
     saved_step_ = state_.step;
     return;
   }

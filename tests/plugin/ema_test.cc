@@ -166,7 +166,7 @@ TEST(Ema, TrainsAndResumesByTheTrainer) {
   EXPECT_TRUE(std::isfinite(logits[0]));
 }
 
-// What a key of its own takes, and what knows nothing of it.
+// What a family's own key accepts, and what ignores it.
 TEST(Ema, KeysStandInASectionOfTheirOwn) {
   ModelConfig config = Hybrid();
   EXPECT_TRUE(Contains(ConfigToJson(config), "\"ema_least\": 0.25"));
@@ -186,7 +186,7 @@ TEST(Ema, KeysStandInASectionOfTheirOwn) {
   EXPECT_THROW(RegisterMixer(other), ArgumentError);  // and its key
 }
 
-// What a program prints, and its exit code behind it.
+// What a program prints, followed by its exit code.
 std::string Output(const std::string& command) {
   std::string text;
   FILE* pipe = popen((command + " 2>&1; echo exit $?").c_str(), "r");

@@ -24,7 +24,7 @@ TEST(TrainingFacts, TellsUpdatesDeviceAndPrecision) {
             R"({"updates":7,"device":"cpu","precision":"f32"})");
 }
 
-TEST(TrainingFacts, AModelStandsWithoutItsRun) {
+TEST(TrainingFacts, AModelWithoutItsRunIsDescribed) {
   const TemporaryFolder dir;
   EXPECT_TRUE(TrainingFacts(dir.path()).is_null());
   for (const char* text :

@@ -126,7 +126,7 @@ TEST(SplitRecordsTest, HoldsOutOneInTwentyAndNoRecordTwice) {
   }
 }
 
-TEST(SplitRecordsTest, ARecordKeepsItsSideWhateverStandsAroundIt) {
+TEST(SplitRecordsTest, ARecordKeepsItsSideWhateverSurroundsIt) {
   const TemporaryFolder dir;
   const TextFiles few({dir.Write("a", Fortunes(0, 600))}, dir.path());
   const TextFiles many({dir.Write("b", Fortunes(300, 2000)), few.path(0)},

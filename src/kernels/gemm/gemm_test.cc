@@ -173,7 +173,7 @@ TEST(GemmTest, PackedOperandsAndManyAtOnceHaveTheSameBits) {
   }
 }
 
-TEST(GemmTest, AddsToWhatStandsThere) {
+TEST(GemmTest, AddsToWhatIsThere) {
   ThreadPool pool(2);
   for (const int64_t depth : {0, 40, 300}) {
     Memory memory(20, 70, depth, false, true);

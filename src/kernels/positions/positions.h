@@ -38,8 +38,8 @@ void SinusoidalRow(int64_t position, int64_t width, float* out);
 void SinusoidalRow(int64_t position, int64_t width, const double* periods,
                    float* out);
 
-/// Rotary angles (Su et al. 2021), halves form: pair (i, i + d_key/2) turns by
-/// p * base^(-2i / d_key). cos, sin: d_key / 2 floats each.
+/// Rotary angles (Su et al. 2021), halves form: pair (i, i + d_key/2) rotates
+/// by p * base^(-2i / d_key). cos, sin: d_key / 2 floats each.
 void RotaryRow(int64_t position, int64_t d_key, double base, float* cos,
                float* sin);
 /// The same bits from RotaryFrequencies. `magnitude`: RotaryMagnitude.

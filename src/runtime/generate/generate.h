@@ -1,4 +1,4 @@
-// Text from a model, token by token: the one loop behind `tarn generate`, the C
+// Text from a model, token by token: the one loop of `tarn generate`, the C
 // interface and Python. It feeds a Sequence (session/sequence.h), which draws
 // and knows where the text ends; beam search is in beam.h, images in pixels.h.
 #pragma once
@@ -32,7 +32,7 @@ struct GenerateOptions {
 /// A text as it grows, for callers that ask for the next token. A draw is a
 /// function of the logits, the sampler's options and the state's position, and
 /// every token is consumed before the next is drawn: a caller that stops at any
-/// token and goes on later from the state gets the same text as in one run.
+/// token and continues later from the state gets the same text as in one run.
 /// Holds references to its arguments. One thread at a time.
 class Generation {
  public:

@@ -88,7 +88,7 @@ TEST_P(Generating, IsDrawsAndStepsByHand) {
   EXPECT_TRUE(state == by_hand);
 }
 
-TEST_P(Generating, StoppedAnywhereItGoesOnAsOneRun) {
+TEST_P(Generating, StoppedAnywhereItContinuesAsOneRun) {
   const Model model = OpenBytes();
   const Tokenizer bytes = Tokenizer::Byte();
   State whole(model), parts(model);

@@ -297,7 +297,7 @@ class ReferenceModel {
   }
 
   // Weights of the first `count` values for one query, in the quadratic form.
-  // turn: whether rows are turned by their positions (rotary).
+  // turn: whether rows are rotated by their positions.
   Row HeadWeights(const ModelConfig& view, const Row& query, size_t t,
                   const Rows& keys, size_t count, bool turn) const {
     if (view.attention == MixerKind("full")) {

@@ -79,7 +79,7 @@ class ReferenceGatedSoftmax {
     return y;
   }
 
-  // Queries or keys of all heads, normalised and turned.
+  // Queries or keys of all heads, normalised and rotated.
   Row Prepared(const std::string& name, const Row& x, size_t t) const {
     Row y = Linear(name, x);
     const size_t width = static_cast<size_t>(c_.d_key);

@@ -74,7 +74,7 @@ TEST_F(Verify, FindsNonFiniteElementsOfEveryType) {
   EXPECT_TRUE(NotFinite(dir_).empty());
 }
 
-TEST_F(Verify, GoesOnAfterAFault) {
+TEST_F(Verify, ContinuesAfterAFault) {
   WriteFileAtomically(dir_ + "/config.json", "{");
   WriteFileAtomically(dir_ + "/tokenizer.json", "{}");
   WriteOne<float>(dir_, DType::kF32, {std::nanf("")});

@@ -1,6 +1,7 @@
 // What becomes a text, apart from the model and its state: the tokens that wait
-// to be consumed, the draws, and where the text ends. It runs no model: whoever
-// drives it, the loop of generate.h or a scheduler of many sequences, does.
+// to be consumed, the draws, and where the text ends. It runs no model: its
+// caller does, which is the loop of generate.h or a scheduler of many
+// sequences.
 #pragma once
 
 #include <cstdint>

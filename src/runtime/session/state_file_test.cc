@@ -135,7 +135,7 @@ class StateFileTest : public ::testing::Test {
   const std::string path_, good_;  // a file to try, and a valid one
 };
 
-TEST_F(StateFileTest, ComesBackBitForBitAndGoesOn) {
+TEST_F(StateFileTest, ComesBackBitForBitAndContinues) {
   for (const ModelConfig& config : Variants()) {
     const Model model = Open(config);
     for (const int64_t count : {0, 1, 13}) {

@@ -155,7 +155,7 @@ class StackStateFile : public ::testing::Test {
   const std::string path_, good_;  // a file to try, and a valid one
 };
 
-TEST_F(StackStateFile, ComesBackBitForBitAndGoesOn) {
+TEST_F(StackStateFile, ComesBackBitForBitAndContinues) {
   const torch::NoGradGuard no_grad;
   for (const ModelConfig& config : Variants()) {
     SCOPED_TRACE(TextOf(config));

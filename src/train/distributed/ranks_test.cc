@@ -23,7 +23,7 @@ NamedTensors ParametersOf(const nn::ModelImpl& model) {
   return parameters;
 }
 
-TEST(RanksTest, RowsAreDealtWithoutGapsAndEvenly) {
+TEST(RanksTest, RowsAreDistributedWithoutGapsAndEvenly) {
   for (const int64_t rows : {1, 2, 7, 8, 64}) {
     for (const int64_t size : {1, 2, 3, 8, 9}) {
       int64_t next = 0;

@@ -64,7 +64,7 @@ class TableModel final : public nn::ModelImpl {
   torch::Tensor table_;
 };
 
-TEST(ExampleRowsTest, FillsUpBehindLengths) {
+TEST(ExampleRowsTest, FillsUpAfterLengths) {
   Planned p("seq2seq", kPairs, "q\tx\n");
   const int32_t newline =
       NewlineToken(DataOf<PairData>(*p.plan.data).tokenizer);

@@ -211,7 +211,7 @@ TEST(TrainStateTest, APatienceOfEarlierCheckpointsIsThatOfTheirSchedule) {
   EXPECT_EQ(read.plateau.since_best, 0);
 }
 
-TEST(ResumeOptionsTest, AStoppedRunMayGoOnWithAnotherPatience) {
+TEST(ResumeOptionsTest, AStoppedRunMayContinueWithAnotherPatience) {
   const Given given = With({{"patience", "2"}, {"eval_every", "9"}});
   const TrainOptions saved = BuildOptions(given);
   EXPECT_EQ(ResumeOptions(saved, {}).patience, 2);

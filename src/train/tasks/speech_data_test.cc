@@ -123,7 +123,7 @@ std::set<int64_t> Speakers(const SpokenDigits& digits,
   return speakers;
 }
 
-TEST(SplitSpeakers, NoSpeakerStandsOnTwoSides) {
+TEST(SplitSpeakers, NoSpeakerIsOnTwoSides) {
   const TemporaryFolder folder;
   WriteSet(folder);
   const SpokenDigits digits = SpokenDigits::Read(folder.path());

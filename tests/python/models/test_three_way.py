@@ -76,7 +76,7 @@ def supported(kind, position):
     if any(mixer.startswith("aft") for mixer in mixers):
         return False
     if set(mixers) <= set(GATED) - {"retnet", "gated-full"}:
-        return False  # no layer turns its rows
+        return False  # no layer rotates its rows
     if "linear" not in mixers or "rotary_place" not in position:
         return True
     elementwise = kind.get("feature_map", "elu1") in (
