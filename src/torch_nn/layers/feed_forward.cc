@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "torch_nn/state/lengths.h"
 #include "torch_nn/state/token_shift.h"
+#include "torch_ops/rows/row_ops.h"
 
 namespace tarn::nn {
 namespace {
@@ -26,8 +27,7 @@ class Mlp : public FeedForward {
         linear2_(
             AddLinear(owner, "linear2", config.d_ff, config.d_model, true)) {}
 
-  torch::Tensor operator()(const torch::Tensor& x,
-                           const ops::Dropout& dropout,
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces&) const override {
     return ops::FeedForward(x, linear1_->weight, linear1_->bias,
                             linear2_->weight, activation_, dropout);
@@ -57,8 +57,7 @@ class Swiglu : public FeedForward {
         linear3_(
             AddLinear(owner, "linear3", config.d_model, config.d_ff, false)) {}
 
-  torch::Tensor operator()(const torch::Tensor& x,
-                           const ops::Dropout& dropout,
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces&) const override {
     return ops::SwigluFeedForward(x, linear1_->weight, linear2_->weight,
                                   linear3_->weight, dropout);
@@ -82,17 +81,8 @@ class ChannelMix : public FeedForward {
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces& places) const override {
     const torch::Tensor rows = Kept(x, places.key_mask);
-    const torch::Tensor mixed = torch::addcmul(
-        rows, StepBack(rows, Before(rows, places)), token_shift_);
-    torch::Tensor hidden =
-        torch::relu(ops::Affine(mixed, linear1_->weight)).square();
-    if (dropout.probability > 0) {
-      ops::ResidualNormArguments dropped;
-      dropped.x = hidden;
-      dropped.dropout = dropout;
-      hidden = ops::ResidualNorm(dropped).s;
-    }
-    return ops::Affine(hidden, linear2_->weight);
+    return ops::ChannelMix({rows, Before(rows, places), token_shift_,
+                            linear1_->weight, linear2_->weight, dropout});
   }
 
  private:
@@ -105,18 +95,19 @@ class ChannelMix : public FeedForward {
     return 1 - channel.pow(std::pow(left, 4));
   }
 
-  // The row in front of the rows, [B, 1, D]; a state takes the last of them.
-  static torch::Tensor Before(const torch::Tensor& rows,
-                              const RowPlaces& places) {
+  // The row in front of the rows, [B, D], absent: zeros; a state takes the last
+  // of them.
+  static ops::OptionalTensor Before(const torch::Tensor& rows,
+                                    const RowPlaces& places) {
     if (places.cut != nullptr) return RowBeforePiece(rows, *places.cut);
-    if (places.state == nullptr) return NoRowBefore(rows);
+    if (places.state == nullptr) return {};
     torch::Tensor& held = (*places.state)[kChannelShift];
-    const torch::Tensor before = held.unsqueeze(1);
+    const torch::Tensor before = held;
     held = LastRow(rows, before, places.added);
-    return before.to(rows.scalar_type());
+    return before;
   }
 
-  torch::Tensor token_shift_;           // [D]
+  torch::Tensor token_shift_;            // [D]
   torch::nn::Linear linear1_, linear2_;  // D -> F -> D
 };
 

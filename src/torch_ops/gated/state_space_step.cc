@@ -5,7 +5,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/softplus.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -20,6 +19,7 @@
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/common/wants.h"
+#include "torch_ops/rows/row_ops.h"
 
 namespace tarn::ops {
 namespace state_space_library {
@@ -102,8 +102,16 @@ struct Token {
   Token(const T& state, const T& x, const T& dt, const T& A, const T& B,
         const Maybe& dt_bias, bool dt_softplus) {
     const int64_t heads = state.size(1), groups = B.size(1);
-    T steps = dt_bias.has_value() ? dt + *dt_bias : dt;
-    if (dt_softplus) steps = at::softplus(steps);
+    T steps;
+    if (dt_softplus) {
+      DecayGateArguments gate;
+      gate.x = dt;
+      gate.bias = dt_bias;
+      gate.second = true;
+      steps = DecayGate(gate).second;
+    } else {
+      steps = dt_bias.has_value() ? dt + *dt_bias : dt;
+    }
     written = x * steps.unsqueeze(-1);
     gates = steps * A;
     keys = groups <= 1 ? B.expand({B.size(0), heads, B.size(2)})

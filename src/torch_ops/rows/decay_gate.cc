@@ -170,9 +170,9 @@ struct Held {
     call.stride = RowStride(x);
     call.x = x.const_data_ptr();
     if (in.A_log.has_value()) {
-      rates = in.A_log->to(at::kFloat)
-                  .exp()
-                  .repeat_interleave(call.gate.count / in.A_log->size(0));
+      rates = in.A_log->to(at::kFloat).exp().contiguous();
+      const int64_t width = call.gate.count / in.A_log->size(0);
+      if (width > 1) rates = rates.repeat_interleave(width);
       call.gate.rates = rates.const_data_ptr<float>();
     }
   }
@@ -221,8 +221,9 @@ Gradients BackwardCpu(const OptionalTensor& grad_gates,
   const Workspace workspace(DecayGateGradientBytes(held.call));
   DecayGateBackward(held.call, g, executor, workspace.data());
   if (in.A_log.has_value()) {
-    A_log =
-        A_log.view({in.A_log->size(0), -1}).sum(1).to(in.A_log->scalar_type());
+    const int64_t heads = in.A_log->size(0);
+    if (heads < A_log.size(0)) A_log = A_log.view({heads, -1}).sum(1);
+    A_log = A_log.to(in.A_log->scalar_type());
   }
   if (in.bias.has_value()) bias = bias.to(in.bias->scalar_type());
   return {x, A_log, bias};

@@ -146,15 +146,19 @@ class Gated : public Mixer {
                       torch::Tensor& window) const {
     const torch::Tensor mixed =
         form_.convolution ? Convolve(rows.mixed, lengths, window) : rows.mixed;
+    const ops::DecayGateResult gate = Gates(form_, s_, weights_, rows.decay);
     GatedInputs in;
+    in.gates = gate.gates;
     if (form_.bounded()) {
       const auto parts = mixed.split_with_sizes({s_.keys, s_.values}, 2);
       in.queries = AsHeads(parts[0], s_.key_heads);
-      in.keys = BoundedKeys(s_, weights_, rows.decay);
+      in.keys = gate.second;
       in.values = AsHeads(parts[1], s_.heads);
     } else if (form_.unit) {  // queries and keys at once
       const auto parts = mixed.split_with_sizes({2 * s_.keys, s_.values}, 2);
-      const auto unit = Unit(AsHeads(parts[0], 2 * s_.key_heads)).chunk(2, 2);
+      const auto unit =
+          ops::UnitNorm(AsHeads(parts[0], 2 * s_.key_heads), kUnitEps)
+              .chunk(2, 2);
       in.queries = unit[0];
       in.keys = unit[1];
       in.values = AsHeads(parts[1], s_.heads);
@@ -176,12 +180,9 @@ class Gated : public Mixer {
       in.queries = Rotate(in.queries, rotary);
       in.keys = Rotate(in.keys, rotary);
     }
-    torch::Tensor steps;
-    if (form_.softplus()) steps = Steps(weights_, rows.decay);
-    in.gates = Gates(form_, s_, weights_, rows.decay, steps);
     if (form_.skip) {
       in.skipped = in.values;
-      in.values = (in.values * steps.unsqueeze(-1)).to(mixed.scalar_type());
+      in.values = ops::HeadScale(in.values, gate.second);
     }
     if (form_.delta) {
       in.betas = torch::sigmoid(WideRows(rows.beta));
@@ -198,11 +199,7 @@ class Gated : public Mixer {
 
   torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
                        torch::Tensor heads) const {
-    if (form_.skip) {
-      const torch::Tensor skipped =
-          WideRows(in.skipped) * WideRows(weights_.D).unsqueeze(-1);
-      heads = (WideRows(heads) + skipped).to(heads.scalar_type());
-    }
+    if (form_.skip) heads = ops::HeadScale(in.skipped, weights_.D, heads);
     return NormOutput(form_, s_, weights_.norm, config_.norm_eps, heads,
                       rows.gate);
   }

@@ -8,6 +8,7 @@
 #include "torch_nn/state/lengths.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/gated/gated.h"
+#include "torch_ops/rows/row_ops.h"
 
 namespace tarn::nn {
 
@@ -21,19 +22,11 @@ struct GatedInputs {
   torch::Tensor skipped;        // [B, T, H, V], what D multiplies
 };
 
-/// Heads [..., K] of length 1: x / sqrt(sum x^2 + kUnitEps).
-torch::Tensor Unit(const torch::Tensor& heads);
-
-/// softplus(x + dt_bias), x [B, T, gates]: the steps of kHead and kChannel.
-torch::Tensor Steps(const GatedWeights& weights, const torch::Tensor& x);
-/// The logarithms of the decay, [B, T, H] or [B, T, H, K], of projected numbers
-/// x [B, T, gates]; steps: Steps of x where the form has them.
-torch::Tensor Gates(const GatedForm& form, const GatedSizes& sizes,
-                    const GatedWeights& weights, const torch::Tensor& x,
-                    const torch::Tensor& steps);
-/// Keys of kBounded, 1 - f = (1 - l) sigma(-x): [B, T, H, K] in the dtype of x.
-torch::Tensor BoundedKeys(const GatedSizes& sizes, const GatedWeights& weights,
-                          const torch::Tensor& x);
+/// The logarithms of the decay, [H], [B, T, H] or [B, T, H, K], of projected
+/// numbers x [B, T, gates]; second: the steps [B, T, H] of a form with a skip,
+/// the keys [B, T, H, K] of kBounded. Undefined without a gate.
+ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& sizes,
+                           const GatedWeights& weights, const torch::Tensor& x);
 
 /// The output norm and its gate: heads [B, T, H, V], gate [B, T, H V] or
 /// undefined -> [B, T, H V] in the dtype of heads.

@@ -7,6 +7,7 @@
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/gated/gated.h"
 #include "torch_ops/layers/layers.h"
+#include "torch_ops/rows/row_ops.h"
 
 namespace tarn::nn {
 namespace {
@@ -34,9 +35,10 @@ class Rwkv : public Mixer {
   torch::Tensor OutputWeight() const override { return w_.out->weight; }
 
  protected:
-  virtual std::vector<torch::Tensor> Shifts(const torch::Tensor& /*x*/,
-                                            const torch::Tensor& /*step*/) const {
-    return w_.token_shift.unbind(0);
+  // x mixed for each input with step, the row before it less the row.
+  virtual std::vector<torch::Tensor> Mixtures(const torch::Tensor& x,
+                                              const torch::Tensor& step) const {
+    return ops::RowMixes(x, step, w_.token_shift.unbind(0));
   }
   virtual RwkvInputs Inputs(const std::vector<torch::Tensor>& rows) const = 0;
   virtual ops::GatedResult Recur(const RwkvInputs& in,
@@ -44,7 +46,7 @@ class Rwkv : public Mixer {
   torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
                     const torch::Tensor& key_mask) override {
     const torch::Tensor rows = Kept(x, key_mask);
-    RwkvInputs in = Prepare(rows, NoRowBefore(rows));
+    RwkvInputs in = Prepare(rows, {});
     // A key of zeros writes nothing and a gate of 0 lets the state pass.
     for (torch::Tensor* part : {&in.keys, &in.gates, &in.writes}) {
       *part = Kept(*part, key_mask);
@@ -70,8 +72,8 @@ class Rwkv : public Mixer {
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
                          const Taken& taken, MixerState& state) override {
-    const torch::Tensor before = state["shift"].unsqueeze(1);
-    const RwkvInputs in = Prepare(x, before.to(x.scalar_type()));
+    const torch::Tensor before = state["shift"];
+    const RwkvInputs in = Prepare(x, before);
     ops::GatedOptions options = Options(in);
     options.initial_state = state["S"];
     options.lengths = ops::NoneOr(taken.lengths);
@@ -86,15 +88,10 @@ class Rwkv : public Mixer {
   const RwkvWeights w_;
 
  private:
-  // before: the row in front of x, [B, 1, D].
+  // before: the row in front of x, [B, D]; absent: zeros.
   RwkvInputs Prepare(const torch::Tensor& x,
-                     const torch::Tensor& before) const {
-    const torch::Tensor step = StepBack(x, before);
-    std::vector<torch::Tensor> rows;
-    for (const torch::Tensor& shift : Shifts(x, step)) {
-      rows.push_back(torch::addcmul(x, step, shift));
-    }
-    return Inputs(rows);
+                     const ops::OptionalTensor& before) const {
+    return Inputs(Mixtures(x, ops::TokenShift(x, before)));
   }
 
   ops::GatedOptions Options(const RwkvInputs& in) const {
@@ -114,11 +111,8 @@ class Rwkv : public Mixer {
     call.centred = true;
     const torch::Tensor normed = ops::GatedNorm(call);
     if (!s_.seven) return normed.flatten(2);
-    const torch::Tensor own =
-        (WideRows(in.queries) * WideRows(in.keys) * WideRows(w_.bonus))
-            .sum(-1, true);
-    return ((WideRows(normed) + own * WideRows(in.values)).flatten(2) *
-            WideRows(in.factors))
+    return ops::GateCorrection(normed.flatten(2), in.queries, in.keys, w_.bonus,
+                               in.values, in.factors)
         .to(heads.scalar_type());
   }
 
@@ -128,15 +122,13 @@ class Rwkv : public Mixer {
                             const SequenceCut& cut) const {
     const int64_t width = s_.d_key;
     RwkvInputs own = in;
-    own.values =
-        torch::cat({in.values, torch::zeros_like(in.values)}, -1);
+    own.values = torch::cat({in.values, torch::zeros_like(in.values)}, -1);
     const torch::TensorOptions wide =
         in.values.options().dtype(WideType(in.values));
     ops::GatedOptions options = Options(in);
     options.initial_state =
-        torch::cat({torch::zeros({width, width}, wide),
-                    torch::eye(width, wide)},
-                   -1)
+        torch::cat(
+            {torch::zeros({width, width}, wide), torch::eye(width, wide)}, -1)
             .expand({in.values.size(0), s_.heads, width, 2 * width})
             .contiguous();
     options.return_state = true;
@@ -164,19 +156,22 @@ class Seven final : public Rwkv {
     RwkvInputs in;
     in.queries = Heads(ops::Affine(y[kShiftQuery], w_.query->weight));
     in.values = Heads(ops::Affine(y[kShiftValue], w_.value->weight));
-    in.gates = Heads(-kRwkvDecay * torch::sigmoid(WideRows(
-                         low(y[kShiftDecay], w_.decay_down, w_.decay_up,
-                             [](const torch::Tensor& x) { return x.tanh(); }))));
+    ops::DecayGateArguments gate;
+    gate.x = low(y[kShiftDecay], w_.decay_down, w_.decay_up,
+                 [](const torch::Tensor& x) { return x.tanh(); });
+    gate.form = "sigmoid";
+    gate.scale = kRwkvDecay;
+    in.gates = Heads(ops::DecayGate(gate).gates);
     in.factors = low(y[kShiftGate], w_.gate_down, w_.gate_up,
                      [](const torch::Tensor& x) { return x.sigmoid(); });
     const torch::Tensor rates =
         torch::sigmoid(low(y[kShiftRate], w_.rate_down, w_.rate_up, same));
     const torch::Tensor keys = ops::Affine(y[kShiftKey], w_.key->weight);
-    const torch::Tensor scaled = WideRows(Heads(keys * w_.key_scale));
     const torch::Tensor unit =
-        (scaled * torch::rsqrt(scaled.pow(2).sum(-1, true) + kLeastSquare))
+        ops::UnitNorm(Heads(keys * w_.key_scale), kLeastSquare)
             .to(keys.scalar_type());
-    in.keys = Heads(keys * (1 + (rates - 1) * w_.key_rate));
+    in.keys =
+        Heads(ops::ApplyEntryForm(keys, "mixed_gate", rates, w_.key_rate));
     in.reads = -unit;
     in.writes = unit * Heads(rates);
     return in;
@@ -187,7 +182,6 @@ class Seven final : public Rwkv {
     return ops::DplrAttention(in.queries, in.keys, in.values, in.reads,
                               in.writes, options);
   }
-
 
  private:
   torch::Tensor Heads(const torch::Tensor& x) const {
@@ -200,21 +194,20 @@ class Six final : public Rwkv {
   using Rwkv::Rwkv;
 
  protected:
-  // Shifts that depend on a first mixture of the two rows, [B, T, D] each.
-  std::vector<torch::Tensor> Shifts(const torch::Tensor& x,
-                                    const torch::Tensor& step) const override {
-    const torch::Tensor down =
-        ops::Affine(torch::addcmul(x, step, w_.shift_base),
-                    w_.shift_down->weight)
-            .tanh();
+  // With shifts that depend on a first mixture of the two rows, a row each.
+  std::vector<torch::Tensor> Mixtures(
+      const torch::Tensor& x, const torch::Tensor& step) const override {
+    const torch::Tensor first = ops::RowMixes(x, step, {w_.shift_base})[0];
+    const torch::Tensor down = ops::Affine(first, w_.shift_down->weight).tanh();
     const auto downs = down.chunk(s_.inputs, 2);
     const auto ups = w_.shift_up.chunk(s_.inputs, 0);
-    std::vector<torch::Tensor> shifts;
+    std::vector<torch::Tensor> rows;
     for (size_t n = 0; n < downs.size(); ++n) {
-      shifts.push_back(ops::Affine(downs[n], ups[n]) +
-                       w_.token_shift[static_cast<int64_t>(n)]);
+      const torch::Tensor shift = ops::Affine(downs[n], ups[n]) +
+                                  w_.token_shift[static_cast<int64_t>(n)];
+      rows.push_back(torch::addcmul(x, step, shift));
     }
-    return shifts;
+    return rows;
   }
 
   RwkvInputs Inputs(const std::vector<torch::Tensor>& y) const override {
@@ -225,10 +218,13 @@ class Six final : public Rwkv {
     in.queries = heads(ops::Affine(y[kShiftQuery], w_.query->weight));
     in.keys = heads(ops::Affine(y[kShiftKey], w_.key->weight));
     in.values = heads(ops::Affine(y[kShiftValue], w_.value->weight));
-    const torch::Tensor decay = ops::Affine(
-        ops::Affine(y[kShiftDecay], w_.decay_down->weight).tanh(),
-        w_.decay_up->weight, ops::NoneOr(w_.decay_up->bias));
-    in.gates = heads(-WideRows(decay).exp());
+    const torch::Tensor decay =
+        ops::Affine(ops::Affine(y[kShiftDecay], w_.decay_down->weight).tanh(),
+                    w_.decay_up->weight, ops::NoneOr(w_.decay_up->bias));
+    ops::DecayGateArguments gate;
+    gate.x = decay;
+    gate.form = "exponential";
+    in.gates = heads(ops::DecayGate(gate).gates);
     in.factors = ops::Affine(y[kShiftGate], w_.gate->weight);
     return in;
   }
@@ -238,7 +234,6 @@ class Six final : public Rwkv {
     return ops::DecayAttention(in.queries, in.keys, in.values, options,
                                w_.bonus);
   }
-
 };
 
 template <typename T>
