@@ -203,7 +203,7 @@ def _judged(
     settings: Settings, model: pathlib.Path, labels: list[int], count: int, known_count: int
 ) -> JsonDict:
     """How many drawn lower halves look like their image's class: by the nearest
-    lower halves of training images, the given half left out. Beside them what
+    lower halves of training images, the given half left out. In addition, what
     bounds such a share: the true lower halves above; blank ones, and the true
     ones of an image of the next class, below. One sample of each of the first
     `count` test images."""

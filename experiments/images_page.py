@@ -454,7 +454,7 @@ def _above(gaps: Sequence[float]) -> str:
 
 
 def _by_seed(gaps: Sequence[float]) -> str:
-    """The gap of each seed, and how many lie above the bound."""
+    """The gap of each seed, and how many are above the bound."""
     if len(gaps) < 2:
         return ""
     above = sum(gap > _PAPERS_GAP for gap in gaps)

@@ -327,7 +327,7 @@ def _capacity(result: JsonDict, figures: Figures) -> Picture:
 
 
 def _thin(ticks: list[float], most: int = 6) -> list[float]:
-    """Ticks few enough to stand apart on half a page."""
+    """Ticks few enough to be legible on half a page."""
     step = -(-len(ticks) // most)
     return ticks[::step]
 

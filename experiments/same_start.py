@@ -1,6 +1,6 @@
 """Beyond the paper: its authors' library and tarn from the same weights, on the
 same rows, with the same optimiser. Where the two compute the same function, the
-losses lie upon each other but for rounding."""
+losses coincide but for rounding."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def _start(result: JsonDict, run: str) -> float | None:
 
 def criteria(result: JsonDict) -> list[Criterion]:
     """The first loss is measured at every size, the course of training from the
-    cpu size on: ten updates tell nothing. How far runs may lie apart is measured
+    cpu size on: ten updates tell nothing. How far runs may differ is measured
     too: fast-transformers against itself from weights one rounding away."""
     long = result["size"] != "quick"
     lines = [

@@ -3,7 +3,7 @@ separate process, in the Python that has both.
 
     python -m experiments.same_start_sides '{"steps": 500, ...}'    JSON on stdout
 
-The model, the rows and the loss stand here once: what differs is which library
+The model, the rows and the loss are defined here once: what differs is which library
 builds the encoder, and whose RAdam updates it.
 """
 

@@ -1,11 +1,11 @@
 """Checks the direction of data flow: a folder includes only from its left.
 
 core -> config -> mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
-(cli, train); data (files to rows) builds on text. The files of a family of mixers stand on
-floors by the beginning of their names: form*, what every side needs to know of a layer;
-spec*, the rows of the registry; runtime*, the half that the runtime executes. Other folders
-may include forms alone, and src/config names no family. The runtime and what builds
-on it without training include no torch header. No folder of sources holds more
+(cli, train); data (files to rows) builds on text. The files of a family of mixers are
+on floors by the prefix of their names: form*, what every side needs to know of a
+layer; spec*, the rows of the registry; runtime*, the half that the runtime executes.
+Other folders may include forms alone, and src/config names no family. The runtime and
+what builds on it without training include no torch header. No folder of sources holds more
 files than a reader can survey. In Python the package knows neither experiments
 nor benchmarks, what experiments share knows no experiment, plotting knows none
 of them, and no modules need each other in a circle (import_cycles.py).
@@ -59,7 +59,7 @@ ALLOWED = {
 # everything that its runtime half may.
 TEST_FILE = re.compile(r"(_test\.cc|^(test|reference|plain)_\w+\.(h|cc)|^variants\.h)$")
 # The floors of src/runtime, the lowest first: a folder includes only from itself
-# and from below. The mixers' halves stand on the first two.
+# and from below. The mixers' halves are on the first two.
 RUNTIME = ["state", "mixer", "weights", "stack", "model", "session", "generate"]
 MIXERS_MOST = "mixer"
 TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}

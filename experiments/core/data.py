@@ -1,4 +1,4 @@
-"""Where the experiments' data lie. Nothing is downloaded: a set is found or
+"""Where the experiments' data are. Nothing is downloaded: a set is found or
 named by the user, and its files are recorded with size and SHA-256."""
 
 import functools

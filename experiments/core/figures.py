@@ -26,7 +26,7 @@ class Figures:
     def lines(
         self, name: str, panels: Sequence[Panel] | Panel, alt: str, caption: str = ""
     ) -> Picture:
-        """Curves; several panels stand side by side."""
+        """Curves; several panels are side by side."""
         return self._plot(name, line_figure(panels), alt, caption)
 
     def bars(

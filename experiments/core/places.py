@@ -1,4 +1,4 @@
-"""Where the package and the programs lie."""
+"""Where the package and the programs are."""
 
 import os
 import pathlib

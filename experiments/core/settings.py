@@ -80,7 +80,8 @@ class Settings:
 
     def has(self, name: str) -> bool:
         """Whether an optional set ("?name" of the experiment) is there: named by
-        --data, or where sets lie. One that is named and not there is an error."""
+        --data, or in the default places of sets. One that is named and not there is an
+        error."""
         if name in self.data_paths:
             return True
         try:

@@ -286,7 +286,7 @@ def _lower(
 
 
 def _better(result: JsonDict, task: str, some: Sequence[str], at: str, part: str) -> Criterion:
-    """Each of these kinds must lie below linear attention, by all seeds."""
+    """Each of these kinds must be below linear attention, by all seeds."""
     unit = "nats" if task == "copy" else "bits per letter"
     name = (
         f"{TITLES[task]}, held-out {unit} {_WHEN[at]}: "

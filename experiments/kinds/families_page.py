@@ -106,7 +106,7 @@ def _state_figure(result: JsonDict, figures: Figures) -> Picture:
             if size and kind not in ATTENDING
         ]
         lines.append(Series(NAMES[kind], points, kind, marker=True))
-    # Linear attention's, with its sum of features, lie next to the others'.
+    # Linear attention's, with its sum of features, are next to the others'.
     ticks = sorted({x for one in lines if one.kind != "linear" for x, _ in one.points})
     return figures.lines(
         "state",

@@ -214,7 +214,7 @@ def figures_of(log: Sequence[JsonDict], counted: Sequence[tuple[int, int]]) -> J
         later["elapsed_s"] - line["elapsed_s"]
         for line, later in zip(log[_WARM - 1 : -1], log[_WARM:], strict=True)
     ]
-    # Behind the last update the trainer evaluates and saves.
+    # After the last update the trainer evaluates and saves.
     kept = [one for one in counted if one[0] < len(log)]
     sent = None
     if len(kept) > 1 and kept[-1][0] > kept[0][0]:

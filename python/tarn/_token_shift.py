@@ -28,9 +28,10 @@ def last_row(x: torch.Tensor, before: torch.Tensor, lengths: torch.Tensor | None
 
 
 class RowPlaces(NamedTuple):
-    """How the rows [B, T, D] of a call lie in their sequences: from the first on, those
-    that kept [B, T] bool does not keep as zeros; or the first `lengths` [B] of each
-    after the row `held` [B, D] of a state (with `follows`; None: after no token)."""
+    """Where the rows [B, T, D] of a call are in their sequences: from the first on,
+    those that kept [B, T] bool does not keep as zeros; or the first `lengths` [B] of
+    each after the row `held` [B, D] of a state (with `follows`; None: after no
+    token)."""
 
     kept: torch.Tensor | None = None
     follows: bool = False

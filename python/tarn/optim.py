@@ -16,9 +16,9 @@ __all__ = ["AdamW", "RAdam"]
 
 class _Adam(torch.optim.Optimizer):
     """What both optimisers share. Parameters are dense float32 or float64, and those of a
-    group lie on one device. In float32 on the CPU a step is one pass; elsewhere it takes
-    torch's operators, one parameter at a time. Clipping reads the norms, which waits for
-    the device.
+    group are on one device. In float32 on the CPU a step is one pass; elsewhere it
+    takes torch's operators, one parameter at a time. Clipping reads the norms, which
+    waits for the device.
 
     lr, betas, eps, weight_decay: as in torch.optim.AdamW; the decay is
     decoupled. clip: 0 turns clipping off.

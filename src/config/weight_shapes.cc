@@ -101,7 +101,7 @@ Shapes ConvolutionLayer(const ModelConfig& config) {
 }
 
 // Layers of torch::nn::RNN and LSTM, whose names end in the layer's number: the
-// four gates of an LSTM lie below one another.
+// four gates of an LSTM are stacked as rows.
 Shapes RecurrentLayers(const ModelConfig& config) {
   const int64_t hidden =
       config.bidirectional ? config.d_model / 2 : config.d_model;

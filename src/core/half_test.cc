@@ -76,7 +76,7 @@ TEST_P(HalfFormats, InfinityAndEveryNaNStayThemselves) {
   }
 }
 
-// Narrowing is a step function; its steps lie half way between neighbours. The
+// Narrowing is a step function; its steps are half way between neighbours. The
 // midpoint itself and the floats on both sides of it fix every step.
 TEST_P(HalfFormats, EveryStepIsToNearestTiesToEven) {
   for (int bits = 0; bits + 1 < Infinity(); ++bits) {

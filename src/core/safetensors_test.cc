@@ -226,7 +226,7 @@ TEST(SafetensorsStream, APipeIsCopiedAndMustEndWithTheData) {
   WriteSafetensors(file, {{"x", DType::kF32, {600000}, x.data()}}, {});
   const std::string whole = ReadFile(file, 1 << 24).Take();
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  // Nobody writes: an error at once, no waiting.
+  // There is no writer: an error at once, no waiting.
   EXPECT_FALSE(SafetensorsFile::Open(pipe).ok());
 
   const auto through_pipe = [&](const std::string& bytes) {

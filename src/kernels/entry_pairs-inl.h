@@ -18,7 +18,7 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two vectors of entries that lie side by side, in an order of the dtype: of
+// Two adjacent vectors of entries, in an order of the dtype: of
 // bfloat16 the even entries and the odd ones, which are the halves of 32 bits
 // and need no lane to move. Entries are read and written in the same order.
 struct EntryPair {

@@ -1,4 +1,4 @@
-// Weight files for tests, and tensors whose numbers tell where they stand.
+// Weight files for tests, and tensors whose numbers tell their positions.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -280,7 +280,7 @@ TEST(AllocationCount, CountsEveryWayToTakeMemory) {
 }
 
 // They decide, once a call and before any product, which rows of whole
-// sequences meet: hashes, centres and sorted places lie in vectors of their
+// sequences meet: hashes, centres and sorted places are in vectors of their
 // own.
 const std::set<std::string> kWithOwnMemory = {"cluster_queries", "hash_buckets",
                                               "reformer_bias"};

@@ -1,6 +1,6 @@
 """Finds the measured figures of a document that no committed result file holds.
 
-A document names its sources where the figures stand:
+A document names its sources where the figures are:
 
     <!-- figures: benchmarks/avx3.json#curves, ../tests/counts/baselines.json -->
     <!-- not measured: 256 bytes, 25 ms -->

@@ -333,7 +333,7 @@ def test_optional_and_undeclared_data(settings, text, monkeypatch, tmp_path):
 
 
 def test_an_optional_set_is_found_by_itself(settings, text, monkeypatch, tmp_path):
-    """Where sets lie; the command that repeats the run needs no name for it."""
+    """Where sets are; the command that repeats the run needs no name for it."""
     folder = tmp_path / "sets" / "cifar10"
     folder.mkdir(parents=True)
     (folder / "data_batch_1.bin").write_bytes(b"x")

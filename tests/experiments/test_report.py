@@ -457,7 +457,7 @@ def test_figures_of_little(tmp_path):
 
 
 def test_line_ends_do_not_meet(tmp_path):
-    """Names of lines that end together stand apart."""
+    """Names of lines that end together do not overlap."""
     series = [Series(f"line{i}", [(0, 0), (1, 1 + i / 1000)]) for i in range(5)]
     picture = Figures(tmp_path, "x").lines("a", Panel(series, "x", "y"), "alt")
     text = (tmp_path / picture.file).read_text()

@@ -1,4 +1,4 @@
-"""Short causal convolutions over time, as they stand before recurrences."""
+"""Short causal convolutions over time, as used before recurrences."""
 
 from typing import Literal, TypedDict, Unpack, overload
 

@@ -26,10 +26,10 @@ struct CsvRecord {
 /// Whether a file's name says so: .csv, also packed (.csv.gz, .csv.zst).
 bool IsCsvName(std::string_view path);
 
-/// Reads one file from its begin. Fields are separated by commas and may be in
-/// quotes, which then may hold commas, line ends and doubled quotes. Lines end in LF or
-/// CRLF; a byte order mark and empty lines are skipped. Memory: the fields of one
-/// record.
+/// Reads one file from its beginning. Fields are separated by commas and may be
+/// in quotes, which then may hold commas, line ends and doubled quotes. Lines
+/// end in LF or CRLF; a byte order mark and empty lines are skipped. Memory:
+/// the fields of one record.
 class CsvReader {
  public:
   /// path: for messages. text: must outlive what is read.

@@ -37,7 +37,7 @@ class TextFiles {
   uint64_t base(int64_t file) const { return files_[file].base; }
   uint64_t bytes() const { return bytes_; }
 
-  /// Bytes [begin, begin + length) of the long string, which must lie within
+  /// Bytes [begin, begin + length) of the long string, which must be within
   /// one file (every record does).
   std::string_view At(uint64_t begin, uint64_t length) const;
 

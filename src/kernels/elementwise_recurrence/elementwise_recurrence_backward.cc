@@ -3,7 +3,7 @@
 //   dh_t = dout_t + a_{t+1} dh_{t+1}
 //   dx_t = dh_t,  dg_t = a_t dh_t h_{t-1},  dinitial = a_0 dh_0
 // The states h_{t-1} of a group of tokens are made again from its checkpoint,
-// in float32 whatever the dtype of the outputs, and lie on the stack with the
+// in float32 whatever the dtype of the outputs, and are on the stack with the
 // factors: an exponential is taken once a gate.
 #include <algorithm>
 #include <cstdint>

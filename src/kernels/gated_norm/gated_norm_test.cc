@@ -126,7 +126,7 @@ void CheckNorm(const GatedNormProblem& p, DType dtype, bool spread) {
   Tolerance t = OutputTolerance(dtype), g = GradientTolerance(dtype);
   // Products of several numbers: a few large ones carry most of the rounding.
   if (dtype != DType::kF32) t = g = {1.5 * t.r, t.m};
-  // The entries of a short row may lie close together: their difference is
+  // The entries of a short row may be close together: their difference is
   // amplified by up to 1 / sqrt(eps).
   if (p.width < 4) t = g = {std::max(t.r, 1e-4), std::max(t.m, 1e-3)};
   const std::string what = "W" + std::to_string(p.width) + " ";

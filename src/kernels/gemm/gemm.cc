@@ -1,6 +1,6 @@
 // A block of kDepth x kColumns of b is copied side by side into L1, then all
 // a task multiplies its rows by it in register tiles of 6 x 4 vectors. Rows of
-// a that lie along the depth are read in place; a transposed a is copied block
+// a that run along the depth are read in place; a transposed a is copied block
 // by block, because its columns would share few sets of the caches. Tiles begin
 // at zero and are added to c: the parts of the sum are short, and so is their
 // error.
@@ -171,7 +171,7 @@ struct Ahead {
   int64_t stride = 0, rows = 0, lines = 0;
   int64_t row = 0, line = 0;
 
-  // The `rows` by `columns` elements of x from (i, j) on, as they lie in
+  // The `rows` by `columns` elements of x from (i, j) on, as stored in
   // memory.
   static Ahead Of(const GemmOperand& x, int64_t i, int64_t j, int64_t rows,
                   int64_t columns) {

@@ -30,7 +30,7 @@ struct GemmProblem {
   bool add = false;                 // c += a b instead
 };
 
-/// Floats of workspace for Gemm: 250 KiB per worker. A workspace must lie at a
+/// Floats of workspace for Gemm: 250 KiB per worker. A workspace must be at a
 /// multiple of 64 bytes.
 int64_t GemmWorkspaceFloats(const Executor& executor);
 

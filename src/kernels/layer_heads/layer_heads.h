@@ -49,7 +49,7 @@ int64_t LayerHeadsWorkspaceFloats(const LayerHeadsCall& call,
 int64_t LayerHeadsGradientWorkspaceFloats(const LayerHeadsCall& call,
                                           const Executor& executor);
 
-/// The bits are the same for any executor. workspace must lie at a multiple of
+/// The bits are the same for any executor. workspace must be at a multiple of
 /// 64 bytes. Allocates nothing; thread-safe. Throws ShapeError for sizes below
 /// 0 and widths of 0, ArgumentError for null data and a wrong number of maps.
 void LayerHeadsForward(const LayerHeadsCall& call, float* workspace,

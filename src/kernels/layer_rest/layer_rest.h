@@ -72,7 +72,7 @@ int64_t LayerRestGradientWorkspaceFloats(const LayerRestShape& shape,
                                          const Executor& executor);
 
 /// Results overlap neither inputs nor each other. The bits are the same for any
-/// executor. workspace must lie at a multiple of 64 bytes. Allocates nothing;
+/// executor. workspace must be at a multiple of 64 bytes. Allocates nothing;
 /// thread-safe. Throws ShapeError for sizes below 0 and a width of 0,
 /// ArgumentError for null data, and whatever MakeDropoutKey throws.
 void LayerRestForward(const LayerRestOptions& options,

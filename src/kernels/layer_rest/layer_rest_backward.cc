@@ -51,7 +51,7 @@ class Backward {
     GemmRows(packed_.Product(0, shape_.rows, branch(), g_.grad_hidden), begin,
              end, scratch);
     LeaveActivation(begin, end, sums_.bias1(sums));
-    // The gradient of n is written where that of x will stand.
+    // The gradient of n is written where that of x will be.
     GemmRows(packed_.Product(1, shape_.rows, g_.grad_hidden, g_.grad_x), begin,
              end, scratch);
     LeaveNorm(begin, end, sums_.mixed(sums));

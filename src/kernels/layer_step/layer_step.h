@@ -92,7 +92,7 @@ int64_t LayerStepWorkspaceFloats(const LayerStepCall& call, int width);
 
 /// The bits are the same for any team. They are the same for a row alone or
 /// among up to eight, and for a row among any greater number, where products
-/// copy weights into panels and add in another order. workspace must lie at a
+/// copy weights into panels and add in another order. workspace must be at a
 /// multiple of 64 bytes. Allocates nothing; thread-safe alongside other teams.
 /// Throws ShapeError for sizes below 0 and widths and heads below 1,
 /// ArgumentError for null data.

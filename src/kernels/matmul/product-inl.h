@@ -5,9 +5,10 @@
 // changes no bit.
 //
 // Weights come from memory once per product. While a block is in use, the tiles
-// fetch the next one into L2, about one line per input: panels lie one after
-// the other, so that there is always a next one. A single row runs through the
-// panel at the speed of memory and prefetches kAhead bytes ahead of itself.
+// fetch the next one into L2, about one line per input: panels are stored one
+// after the other, so that there is always a next one. A single row runs
+// through the panel at the speed of memory and prefetches kAhead bytes ahead of
+// itself.
 //
 // The format of the weights is a panel loader, a small value that is copied:
 //   kLines                cache lines of one input's weights, rounded up

@@ -1,5 +1,6 @@
-// Weight formats: how the numbers of a matrix lie in memory. A format is a row
-// of functions over one panel; everything else knows panels only by these.
+// Weight formats: how the numbers of a matrix are stored in memory. A format is
+// a row of functions over one panel; everything else knows panels only by
+// these.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace tarn::testing {
 // Sizes between gates that forget nothing over 256 tokens and exact resets.
 constexpr double kGateSizes[] = {1e-3, 0.1, 1, 10, 20, 40, 80, 1e4};
 
-// 4,096 tokens whose gates lie between -1.5 and -0.5 of a size, none of them
+// 4,096 tokens whose gates are between -1.5 and -0.5 of a size, none of them
 // weak: the gradient is as small as they are strong.
 inline RecurrentShape DigitsShape() { return {4096, 1, 1, 8, 8}; }
 inline void SetGates(DecayProblem& p, double size) {

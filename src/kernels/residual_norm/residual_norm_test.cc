@@ -180,7 +180,7 @@ void ExpectEqualsTheReference(Problem problem) {
   const auto in = problem.Reference();
   const auto r = reference::ResidualNorm(in);
   ExpectNear(r.s, problem.s, 1e-6);
-  // Rows of two entries may lie close together: their difference is amplified
+  // Rows of two entries may be close together: their difference is amplified
   // by up to 1 / sqrt(eps). An RMS norm takes no difference, but a row may be
   // near 0.
   const double bound = problem.width < 4 ? 3e-4 : 1e-5;

@@ -22,7 +22,7 @@ struct RotaryPair {
   VF a, b;
 };
 
-// n pairs that lie in turn; zeros after them.
+// n interleaved pairs; zeros after them.
 template <DType kType>
 HWY_INLINE RotaryPair LoadTurns(const char* from, int64_t n) {
   const DF d;

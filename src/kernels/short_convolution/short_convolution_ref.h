@@ -15,7 +15,7 @@ struct ConvolutionProblem {
   std::vector<double> weights, bias;  // [D, W], [D]
   std::vector<double> state;          // [W - 1, D]
 
-  /// x of token t, which may lie before the first.
+  /// x of token t, which may be before the first.
   double Input(int64_t t, int64_t c) const;
 };
 

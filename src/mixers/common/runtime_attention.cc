@@ -21,7 +21,7 @@ RuntimeAttention::RuntimeAttention(const ModelConfig& layer,
 
 void RuntimeAttention::RotateRow(const MixerBlock& block, int64_t row) const {
   const float* cos = block.places[row];
-  // Queries and keys lie side by side: 2 H heads to rotate.
+  // Queries and keys are adjacent: 2 H heads to rotate.
   tarn::RotateRow(cos, cos + d_key_ / 2, 2 * heads_, d_key_, block.in[row]);
 }
 

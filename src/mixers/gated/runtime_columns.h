@@ -1,4 +1,4 @@
-// Where the parts of a row lie: what the first product made (`in`), and what
+// Where the parts of a row are: what the first product made (`in`), and what
 // the mixer makes of it (`extra`).
 #pragma once
 

@@ -68,7 +68,7 @@ void Model::CheckOpen() const {
   }
 }
 
-// Checks tokens that stand at position `begin` and after it.
+// Checks tokens at position `begin` and after it.
 void Model::CheckTokens(std::span<const int32_t> tokens, int64_t begin) const {
   const int64_t count = static_cast<int64_t>(tokens.size());
   if (count > 0 && count > max_tokens() - begin) {

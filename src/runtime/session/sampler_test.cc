@@ -143,7 +143,7 @@ TEST(Sampler, FrequenciesFollowTheDistribution) {
             std::pow(count[id] - kDraws * p[id], 2) / (kDraws * p[id]);
       }
     }
-    // At most 6 degrees of freedom: 99.9 % lie below 22.5 (fixed seed).
+    // At most 6 degrees of freedom: 99.9 % are below 22.5 (fixed seed).
     EXPECT_LT(chi_square, 22.5);
   }
 }

@@ -33,7 +33,7 @@ struct Facts {
   }
 };
 
-/// A tensor of the file and where its floats lie in a state: runs of one
+/// A tensor of the file and where its floats are in a state: runs of one
 /// length, one after the other. Float: const float to save, float to load.
 template <typename Float>
 struct Part {

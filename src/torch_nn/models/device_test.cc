@@ -1,4 +1,4 @@
-// Modules compute where their parameters lie: on a device that refuses to mix
+// Modules compute where their parameters are: on a device that refuses to mix
 // its tensors with the CPU's, they give the CPU's numbers.
 #include <gtest/gtest.h>
 

@@ -64,7 +64,7 @@ class ModelImpl : public torch::nn::Module {
 
   const ModelConfig& config() const { return config_; }
 
-  /// Where the parameters lie.
+  /// Where the parameters are.
   torch::Device device() const;
 
  protected:

@@ -20,7 +20,7 @@ void CheckSequences(const char* op, const std::optional<at::Tensor>& lengths,
                     const std::optional<at::Tensor>& cu_seqlens,
                     const c10::SymInt& seq_len);
 
-/// Where the sequences of a call lie in the list of its B T tokens, as tensors:
+/// Where the sequences of a call are in the list of its B T tokens, as tensors:
 /// no bound is read on the host, so that compilers can follow.
 struct TokenSequences {
   c10::SymInt count;

@@ -8,7 +8,7 @@
 namespace tarn::ops {
 namespace {
 
-// Entries of a token; 0 unless they lie without gaps.
+// Entries of a token; 0 unless they are without gaps.
 int64_t DenseWidth(const at::Tensor& piece) {
   if (piece.dim() == 3) return piece.stride(2) == 1 ? piece.size(2) : 0;
   const bool dense = piece.dim() == 4 && piece.stride(3) == 1 &&

@@ -1,5 +1,5 @@
-// Where CUDA kernels stand: a build that finds the CUDA toolkit compiles them in
-// place of kernels_stub.cc, which says that there are none.
+// The place of CUDA kernels: a build that finds the CUDA toolkit compiles them
+// in place of kernels_stub.cc, which says that there are none.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -82,7 +82,7 @@ struct Call {
   LayerRestTensors tensors;
 
   Call(const TensorList& in, const Settings& settings);
-  /// Sets where the results lie; [0] tensors are null. Allocates what is not
+  /// Sets where the results are; [0] tensors are null. Allocates what is not
   /// kept, for `rows` rows.
   void Leave(const TensorList& out, int64_t rows);
 

@@ -27,7 +27,7 @@ namespace tarn::ops {
 namespace {
 
 // Working layout: [B, H, rows, width]; the G = HV / H value heads of a key head
-// stand side by side in the columns.
+// are side by side in the columns.
 struct Sizes {
   c10::SymInt batch, queries, keys, heads, group, d_key, d_value;
   explicit Sizes(const Operands& in)

@@ -1,4 +1,4 @@
-// Tokens in chunks: the one grid on which queries and keys of a call stand side
+// Tokens in chunks: the one grid on which queries and keys of a call are side
 // by side, so that query slot q reads key slot k where k <= q, whatever the
 // causal offset and the packing. Sizes may be symbolic.
 //

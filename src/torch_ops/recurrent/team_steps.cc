@@ -191,7 +191,7 @@ class DecoderMemory final : public Memory {
       memory.z = weights.Data(in.memory_z);
       return;
     }
-    // A sequence's rows may lie in any way; a row itself is dense.
+    // A sequence's rows may have any strides; a row itself is dense.
     const auto dense = [&](const at::Tensor& rows) -> const at::Tensor& {
       return weights.Hold(rows.stride(3) == 1 ? rows : rows.contiguous());
     };

@@ -51,8 +51,8 @@ at::Tensor ClusteredAttention(const at::Tensor& queries, const at::Tensor& keys,
                               const at::Tensor& values,
                               const ClusteredOptions& options);
 
-/// Equals full attention where topk >= the kept keys. Beside the above
-/// O(B H T topk (K + V)) time and O(B H (T + C) topk) memory.
+/// Equals full attention where topk >= the kept keys. Adds O(B H T topk (K +
+/// V)) time and O(B H (T + C) topk) memory.
 at::Tensor ImprovedClusteredAttention(const at::Tensor& queries,
                                       const at::Tensor& keys,
                                       const at::Tensor& values,

@@ -84,7 +84,7 @@ def test_outputs(dtype, shape):
         x = problem(form, shape, dtype)
         out = call(x, form)
         assert out.dtype == dtype and out.shape == shape
-        # Rows of 4 may lie close together: their difference is amplified.
+        # Rows of 4 may be close together: their difference is amplified.
         near(out, reference(x, form), BOUND[dtype] * (10 if shape[3] < 8 else 1))
 
 

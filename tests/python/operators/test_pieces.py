@@ -1,5 +1,5 @@
 """pieces: one tensor cut along its last axis. Values and gradients are those of
-torch's split; where the gradients lie side by side nothing is copied."""
+torch's split; where the gradients are side by side nothing is copied."""
 
 import pytest
 import torch
