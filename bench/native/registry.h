@@ -7,6 +7,8 @@ namespace tarn::bench {
 
 /// FMA peak, copy and read bandwidth, as cases like any other (limits.cc).
 void RegisterLimits(Registry& registry);
+/// The cases of every <op>_bench.cc; written by bench/CMakeLists.txt.
+void RegisterKernels(Registry& registry);
 
 /// All entries; made on the first call, never changed after.
 const Registry& Entries();

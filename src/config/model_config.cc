@@ -130,13 +130,17 @@ void DeriveMixers(ModelConfig& config) {
 }
 
 int64_t ModelConfig::RotaryWidth() const {
-  for (size_t i = 0; i < std::max<size_t>(1, layers.size()); ++i) {
-    const ModelConfig layer = LayerView(*this, static_cast<int64_t>(i));
-    const MixerSpec& spec = Spec(layer.attention);
-    if (!spec.can.rotary) continue;
+  const auto width = [](const ModelConfig& layer, const MixerSpec& spec) {
     const char* key = spec.rotary_key;
-    const int64_t width = key != nullptr ? KeyOf<int64_t>(layer, key) : 0;
-    return width > 0 ? width : d_key;
+    const int64_t given = key != nullptr ? KeyOf<int64_t>(layer, key) : 0;
+    return given > 0 ? given : layer.d_key;
+  };
+  // Asked for at each step: no copy for a layer's view where all are alike.
+  if (layers.empty()) return width(*this, Spec(attention));
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const MixerSpec& spec = Spec(layers[i].attention);
+    if (!spec.can.rotary) continue;
+    return width(LayerView(*this, static_cast<int64_t>(i)), spec);
   }
   return d_key;
 }

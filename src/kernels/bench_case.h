@@ -78,48 +78,9 @@ struct Entry {
   const char* name;  // "linear_attention_forward"
   Factory make;
 };
+/// Each <op>_bench.cc defines `void Register<Op>(Registry& registry) {`, on one
+/// line: bench/CMakeLists.txt finds it there and has it called.
 using Registry = std::vector<Entry>;
-
-// One of these for each <op>_bench.cc, called by bench/native/registry.cc.
-void RegisterActivation(Registry& registry);
-void RegisterAdam(Registry& registry);
-void RegisterAftSimple(Registry& registry);
-void RegisterBiasActivation(Registry& registry);
-void RegisterBlockedAttention(Registry& registry);
-void RegisterCrossEntropy(Registry& registry);
-void RegisterDecayAttention(Registry& registry);
-void RegisterDecayGate(Registry& registry);
-void RegisterDeltaAttention(Registry& registry);
-void RegisterDplrAttention(Registry& registry);
-void RegisterDropout(Registry& registry);
-void RegisterElementwiseRecurrence(Registry& registry);
-void RegisterEntryForms(Registry& registry);
-void RegisterGateCorrection(Registry& registry);
-void RegisterGateRows(Registry& registry);
-void RegisterGatedNorm(Registry& registry);
-void RegisterGemm(Registry& registry);
-void RegisterHash(Registry& registry);
-void RegisterHeadScale(Registry& registry);
-void RegisterLayerHeads(Registry& registry);
-void RegisterLayerStep(Registry& registry);
-void RegisterLayerNorm(Registry& registry);
-void RegisterLayerRest(Registry& registry);
-void RegisterLinearAttention(Registry& registry);
-void RegisterLogisticMixture(Registry& registry);
-void RegisterMatMul(Registry& registry);
-void RegisterMoe(Registry& registry);
-void RegisterPoly2(Registry& registry);
-void RegisterReformerWindow(Registry& registry);
-void RegisterResidualNorm(Registry& registry);
-void RegisterRmsNorm(Registry& registry);
-void RegisterRotary(Registry& registry);
-void RegisterRowMixes(Registry& registry);
-void RegisterRowProduct(Registry& registry);
-void RegisterShortConvolution(Registry& registry);
-void RegisterSoftmaxAttention(Registry& registry);
-void RegisterSwiglu(Registry& registry);
-void RegisterTokenShift(Registry& registry);
-void RegisterUnitNorm(Registry& registry);
 
 /// A buffer of `count` elements of a dtype, filled with fixed values in
 /// [-1, 1) without a short period. 64-byte aligned, on pages of the usual size,
