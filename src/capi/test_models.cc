@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "runtime/model/random_model.h"
+#include "reference/random_model.h"
 #include "text/bpe_tokenizer.h"
 
 namespace tarn_test {

@@ -9,8 +9,8 @@
 
 #include "allocation_count.h"
 #include "core/feature_map.h"
+#include "reference/test_model.h"
 #include "runtime/model/model.h"
-#include "runtime/model/test_model.h"
 #include "runtime/session/sampler.h"
 
 namespace tarn::testing {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "int8_groups.h"
+#include "reference/test_model.h"
 #include "runtime/model/model.h"
-#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

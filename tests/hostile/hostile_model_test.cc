@@ -14,11 +14,11 @@
 #include "allocation_count.h"
 #include "core/file.h"
 #include "core/rng.h"
+#include "reference/random_model.h"
 #include "runtime/model/model.h"
-#include "runtime/model/random_model.h"
+#include "runtime/model/verify.h"
 #include "runtime/session/state_file.h"
 #include "text/tokenizer.h"
-#include "runtime/model/verify.h"
 
 namespace tarn {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "runtime/model/random_model.h"
+#include "reference/random_model.h"
 
 int main(int argc, char** argv) {
   using tarn::TinyConfig;

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <functional>
 
-#include "runtime/model/test_model.h"
+#include "reference/test_model.h"
 #include "runtime/session/sampler.h"
 
 namespace tarn::testing {

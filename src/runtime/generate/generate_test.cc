@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/random_model.h"
 #include "runtime/generate/target.h"
-#include "runtime/model/random_model.h"
 
 namespace tarn {
 namespace {

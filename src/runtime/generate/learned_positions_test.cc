@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "reference/test_model.h"
 #include "runtime/generate/beam.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/pixels.h"
-#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

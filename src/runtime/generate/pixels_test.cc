@@ -10,8 +10,8 @@
 #include <numbers>
 
 #include "kernels/logistic_mixture/logistic_mixture.h"
+#include "reference/test_model.h"
 #include "runtime/generate/beam.h"
-#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

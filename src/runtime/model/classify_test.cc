@@ -7,9 +7,9 @@
 #include <functional>
 
 #include "core/feature_map.h"
+#include "reference/test_model.h"
 #include "runtime/model/labels.h"
 #include "runtime/model/model.h"
-#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

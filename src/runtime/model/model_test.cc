@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "kernels/simd_target.h"
-#include "runtime/model/test_model.h"
+#include "reference/test_model.h"
 
 namespace tarn::testing {
 namespace {

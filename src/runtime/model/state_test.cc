@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "reference/test_model.h"
 #include "runtime/model/model.h"
-#include "runtime/model/test_model.h"
 
 namespace tarn::testing {
 namespace {

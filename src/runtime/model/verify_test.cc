@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/random_model.h"
 #include "runtime/model/files.h"
-#include "runtime/model/random_model.h"
 
 namespace tarn {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/feature_map.h"
 #include "core/file.h"
 #include "core/rng.h"
-#include "runtime/model/test_model.h"
+#include "reference/test_model.h"
 
 namespace tarn::testing {
 namespace {

@@ -12,8 +12,8 @@
 
 #include "config/model_config.h"
 #include "core/feature_map.h"
-#include "runtime/model/reference_recurrent.h"
-#include "runtime/model/reference_softmax.h"
+#include "reference/reference_recurrent.h"
+#include "reference/reference_softmax.h"
 
 namespace tarn::testing {
 

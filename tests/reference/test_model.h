@@ -11,12 +11,12 @@
 #include <vector>
 
 #include "config/model_config.h"
-#include "mixers/rwkv/form.h"
 #include "core/file.h"
 #include "core/rng.h"
 #include "core/safetensors.h"
 #include "core/test_util.h"
-#include "runtime/model/reference_model.h"
+#include "mixers/rwkv/form.h"
+#include "reference/reference_model.h"
 
 namespace tarn::testing {
 
