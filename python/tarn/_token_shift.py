@@ -79,28 +79,48 @@ def channel_mix(
             kind = torch.float64 if rows.dtype == torch.float64 else torch.float32
             held = torch.zeros(rows.shape[0], rows.shape[2], dtype=kind, device=rows.device)
         last = last_row(rows, held, places.lengths)
-    mixed = ops.token_shift(rows, token_shift, before=before)
-    square_relu = torch.ops.tarn.entry_form.default
-    hidden = square_relu(_product(maps[0], mixed), None, None, "square_relu")
-    out = _product(maps[1], _dropped(hidden, dropout))
+    plain = [_plain_weight(one, rows) for one in maps]
+    share = _share_of(dropout, rows)
+    if share is not None and plain[0] is not None and plain[1] is not None:
+        seed = ops.draw_seed(share)
+        weights = plain[0], plain[1]
+        out = ops.channel_mix(rows, token_shift, *weights, before=before, dropout=share, seed=seed)
+    else:  # its parts around what a caller can see
+        mixed = ops.token_shift(rows, token_shift, before=before)
+        square_relu = torch.ops.tarn.entry_form.default
+        hidden = square_relu(_product(maps[0], mixed), None, None, "square_relu")
+        out = _product(maps[1], _dropped(hidden, dropout))
     return (out[:, 0] if x.dim() == 2 else out), last
 
 
-def _product(weight: torch.Tensor | torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
-    if isinstance(weight, torch.Tensor):
+def _plain_weight(one: torch.Tensor | torch.nn.Module, x: torch.Tensor) -> torch.Tensor | None:
+    """The weight of a plain affine map; None for a module that has to be called."""
+    if isinstance(one, torch.Tensor):
+        return one
+    plain = fused.linears(one, bias=False) if fused.serves(x) else []
+    return plain[0].weight if plain else None
+
+
+def _share_of(dropout: torch.nn.Module | float, x: torch.Tensor) -> float | None:
+    """The probability of a dropout; None for a module that has to be called."""
+    if isinstance(dropout, (int, float)):
+        return dropout
+    return fused.dropout_of(dropout) if fused.serves(x) else None
+
+
+def _product(one: torch.Tensor | torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+    weight = _plain_weight(one, x)
+    if weight is not None:
         return ops.affine(x, weight)
-    plain = fused.linears(weight, bias=False) if fused.serves(x) else []
-    return ops.affine(x, plain[0].weight) if plain else weight(x)
+    assert not isinstance(one, torch.Tensor)
+    return one(x)
 
 
 def _dropped(x: torch.Tensor, dropout: torch.nn.Module | float) -> torch.Tensor:
-    share: float | None
-    if isinstance(dropout, (int, float)):
-        share = dropout
-    else:
-        share = fused.dropout_of(dropout) if fused.serves(x) else None
-        if share is None:
-            return dropout(x)
+    share = _share_of(dropout, x)
+    if share is None:
+        assert not isinstance(dropout, (int, float))
+        return dropout(x)
     return ops.residual_norm(x, dropout=share, seed=ops.draw_seed(share))[1] if share else x
 
 
