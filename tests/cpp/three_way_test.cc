@@ -297,6 +297,61 @@ std::vector<ModelConfig> GatedConfigs() {
   return configs;
 }
 
+// The forms of softmax attention that published models have: grouped heads,
+// biases, norms, gates, windows, caps, sinks, scaled rotation, latent rows.
+std::vector<ModelConfig> SoftmaxConfigs() {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const char* layers, Positions positions,
+                       RotaryScalingKind scaling = RotaryScalingKind::kNone) {
+    for (int row = 0; row < 2; ++row) {
+      ModelConfig config = SmallConfig(Arch::kDecoder);
+      config.n_layers = 3;
+      config.layers = LayersFromText(layers);
+      config.positions = positions;
+      config.norm_kind = row == 0 ? NormKind::kRms : NormKind::kLayer;
+      config.feed_forward =
+          row == 0 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+      config.rotary_scaling = scaling;
+      config.rotary_factor = 4;
+      config.rotary_original_positions = 64;
+      configs.push_back(config);
+      FinishConfig(configs.back());
+    }
+  };
+  for (const Positions positions : {Positions::kNone, Positions::kRotary}) {
+    for (const char* layers :
+         {"full:key_heads=2", "full:key_heads=1:out_bias=false",
+          "full:key_heads=2:qkv_bias=false:out_bias=false:head_norm=head",
+          "full:head_norm=full:key_heads=2", "full:head_gate=true:head_norm=head",
+          "full:window=1", "full:window=40:key_heads=2",
+          "full:softcap=1.5:score_scale=0.7", "full:sinks=true:softcap=0.5",
+          "full:window=9:sinks=true:head_norm=full:key_heads=2",
+          "local:local_context=8:key_heads=2:sinks=true",
+          "gated-full:window=17:softcap=2.0:sinks=true",
+          "full:window=8,full,linear"}) {
+      add(layers, positions);
+    }
+  }
+  add("full:key_heads=2:rotary_width=4", Positions::kRotary);
+  for (const RotaryScalingKind scaling :
+       {RotaryScalingKind::kLinear, RotaryScalingKind::kLlama3,
+        RotaryScalingKind::kYarn}) {
+    add("full:key_heads=2", Positions::kRotary, scaling);
+    add("gated-full,linear", Positions::kRotary, scaling);
+  }
+  add("full:latent_width=12:qkv_bias=false", Positions::kNone);
+  add("full:latent_width=9:shared_key_width=4:query_latent_width=10:"
+      "qkv_bias=false:out_bias=false",
+      Positions::kNone);
+  for (const char* layers :
+       {"full:latent_width=12:shared_key_width=4:rotary_width=4:qkv_bias=false",
+        "full:latent_width=9:query_latent_width=10:shared_key_width=2:"
+        "rotary_width=2:qkv_bias=false:sinks=true:softcap=2.0"}) {
+    add(layers, Positions::kRotary);
+  }
+  return configs;
+}
+
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
                 LayersText(c), " ", Name(c.norm_kind), " ",
@@ -480,6 +535,10 @@ TEST(ThreeWay, Classifiers) {
 TEST(ThreeWay, Hybrids) { CompareAll(HybridConfigs(), "hybrids", 3e-5); }
 
 TEST(ThreeWay, Gated) { CompareAll(GatedConfigs(), "gated mixers"); }
+
+TEST(ThreeWay, SoftmaxForms) {
+  CompareAll(SoftmaxConfigs(), "forms of softmax attention", 3e-5);
+}
 
 TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 

@@ -10,11 +10,14 @@ features may be negative, so that the denominator has to see the plain ones.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 
 from tarn import ops
+from tarn._rotary_rows import scaling_of
 from tarn.attention import AttentionLayer, CausalLinearAttention, ConditionalFullAttention
 from tarn.attention._linear import LinearAttentionBase
 from tarn.attention._masks import causal_offset_of, key_arguments, want_no_attention_mask
@@ -25,16 +28,30 @@ from tarn.recurrent._inputs import State, begin, lengths_of, steps_of
 Tables = tuple[torch.Tensor, torch.Tensor]
 
 
-def tables_of(places: torch.Tensor, d_key: int, base: float, like: torch.Tensor) -> Tables:
+class Rotation(NamedTuple):
+    """What the tables depend on; scaling: options of rotary_rows that scale frequencies."""
+
+    d_key: int
+    base: float
+    scaling: Mapping[str, Any] = MappingProxyType({})
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Rotation:
+        """That of a configuration."""
+        return cls(view["d_key"], view["rotary_base"], scaling_of(view))
+
+
+def tables_of(places: torch.Tensor, rotation: Rotation, like: torch.Tensor) -> Tables:
     """Cosines and sines [..., 1, d_key / 2] of places [...], on the device and in
     the dtype of `like`."""
-    cos, sin = torch.ops.tarn.rotary_rows(places, d_key, base)
+    d_key, base, scaling = rotation
+    cos, sin = torch.ops.tarn.rotary_rows(places, d_key, base, **scaling)
     return cos.to(like).unsqueeze(-2), sin.to(like).unsqueeze(-2)
 
 
-def _first_tables(x: torch.Tensor, d_key: int, base: float) -> Tables:
+def _first_tables(x: torch.Tensor, rotation: Rotation) -> Tables:
     """The tables of rows x [B, T, H, K] at places 0 to T - 1."""
-    return tables_of(torch.arange(x.shape[1], device="cpu"), d_key, base, x)
+    return tables_of(torch.arange(x.shape[1], device="cpu"), rotation, x)
 
 
 def rotate(x: torch.Tensor, tables: Tables) -> torch.Tensor:
@@ -110,10 +127,10 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
 
     kind = "linear"
 
-    def __init__(self, plain: LinearAttentionBase, d_key: int, base: float) -> None:
-        super().__init__(d_key, plain.feature_map, **_settings(plain))
+    def __init__(self, plain: LinearAttentionBase, rotation: Rotation) -> None:
+        super().__init__(rotation.d_key, plain.feature_map, **_settings(plain))
         self.causal = isinstance(plain, CausalLinearAttention)
-        self.d_key, self.base = d_key, base
+        self.rotation = rotation
 
     def forward(
         self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
@@ -128,12 +145,12 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
         options.update(key_arguments(kind, key_lengths, keys.shape[0], keys.shape[1]))
         self.feature_map.new_feature_map(queries.device)
 
-        turn = self.d_key, self.base
-        tables = _first_tables(queries, *turn), _first_tables(keys, *turn)
+        tables = _first_tables(queries, self.rotation), _first_tables(keys, self.rotation)
         return turned_attention(self, queries, keys, values, tables, **options)[0]
 
     def facts(self, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
-        turn = {"rotary_place": "after", "rotary_base": self.base}
+        turn = {"rotary_place": "after", "rotary_base": self.rotation.base}
+        turn.update(self.rotation.scaling)
         return {**super().facts(keys, values), **turn}
 
     def prefill(self, queries, keys, values, lengths=None, state=None):
@@ -146,7 +163,7 @@ class TurnedLinearAttention(LinearSums, CausalSteps, LinearAttentionBase):
             self.feature_map.new_feature_map(queries.device)
         facts = self.facts(keys, values)
         state = begin(state, self.kind, batch, facts, ("S", "z"))
-        tables = tables_of(places_after(state, batch, seq_len), self.d_key, self.base, queries)
+        tables = tables_of(places_after(state, batch, seq_len), self.rotation, queries)
         out, held = turned_attention(
             self,
             queries,
@@ -178,7 +195,7 @@ class RotaryAttentionLayer(AttentionLayer):
 
     def __init__(self, inner: torch.nn.Module, view: dict[str, Any]) -> None:
         super().__init__(inner, *(view[name] for name in _SIZES))
-        self.d_key, self.base = view["d_key"], view["rotary_base"]
+        self.rotation = Rotation.of(view)
 
     def _placed(
         self, queries: torch.Tensor, keys: torch.Tensor, state: State
@@ -187,12 +204,10 @@ class RotaryAttentionLayer(AttentionLayer):
             queries, keys = self._placed(queries[:, None], keys[:, None], state)
             return queries[:, 0], keys[:, 0]
         if state is None:
-            first, second = (
-                rotate(x, _first_tables(x, self.d_key, self.base)) for x in (queries, keys)
-            )
+            first, second = (rotate(x, _first_tables(x, self.rotation)) for x in (queries, keys))
             return first, second
         places = places_after(state, *queries.shape[:2])
-        tables = tables_of(places, self.d_key, self.base, queries)
+        tables = tables_of(places, self.rotation, queries)
         return rotate(queries, tables), rotate(keys, tables)
 
 
@@ -200,19 +215,19 @@ class TurnedConditionalAttention(ConditionalFullAttention):
     """A ConditionalFullAttention with rotary positions: it turns queries and keys for its
     full_attention, whichever that is, and its other_attention turns features."""
 
-    def __init__(self, plain: ConditionalFullAttention, d_key: int, base: float) -> None:
-        other = TurnedLinearAttention(plain.other_attention, d_key, base)
+    def __init__(self, plain: ConditionalFullAttention, rotation: Rotation) -> None:
+        other = TurnedLinearAttention(plain.other_attention, rotation)
         full = plain.full_attention
         settings = full.softmax_temp, full.dropout.p, plain.event_dispatcher
         super().__init__(other, plain.length_limit, *settings)
-        self.d_key, self.base = d_key, base
+        self.rotation = rotation
 
     def forward(
         self, queries, keys, values, attn_mask=None, query_lengths=None, key_lengths=None
     ) -> torch.Tensor:
         """Takes and returns what the replaced attention's forward does; row i has position i."""
         if self._short(queries, keys):
-            tables = (_first_tables(x, self.d_key, self.base) for x in (queries, keys))
+            tables = (_first_tables(x, self.rotation) for x in (queries, keys))
             queries, keys = map(rotate, (queries, keys), tables)
         return super().forward(queries, keys, values, attn_mask, query_lengths, key_lengths)
 
@@ -228,12 +243,12 @@ def make_attention_layer(
     sizes = [view[name] for name in _SIZES]
     if not rotary:
         return AttentionLayer(inner, *sizes)
-    turn = view["d_key"], view["rotary_base"]
+    rotation = Rotation.of(view)
     if view["rotary_place"] == "before":
         return RotaryAttentionLayer(inner, view)
     # Kinds that compare queries and keys themselves have no features to turn.
     if isinstance(inner, LinearAttentionBase):
-        return AttentionLayer(TurnedLinearAttention(inner, *turn), *sizes)
+        return AttentionLayer(TurnedLinearAttention(inner, rotation), *sizes)
     if isinstance(inner, ConditionalFullAttention):
-        return AttentionLayer(TurnedConditionalAttention(inner, *turn), *sizes)
+        return AttentionLayer(TurnedConditionalAttention(inner, rotation), *sizes)
     return RotaryAttentionLayer(inner, view)

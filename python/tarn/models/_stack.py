@@ -67,7 +67,7 @@ def _attention(
     """The attention layer of a view. sections: of `_sections`. number: its place in the
     model, which makes its random draws differ from those of the others. kind: that of
     cross attention, which has no positions; None: the view's own."""
-    if kind is None and is_mixer(view["attention"]):
+    if kind is None and is_mixer(view["attention"], view):
         return make_mixer(view, number)
     builder = AttentionBuilder()
     for name, value in _settings(view, sections).items():

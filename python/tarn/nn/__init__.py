@@ -7,9 +7,10 @@ piece by piece: `prefill` and `step`, with a state that is a value
 from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
 from tarn.nn._gated import GatedMixer
-from tarn.nn._gated_softmax import GatedSoftmaxMixer
+from tarn.nn._latent import LatentMixer
 from tarn.nn._mixer import Mixer, register_mixer
 from tarn.nn._rwkv import RwkvMixer
+from tarn.nn._softmax import GatedSoftmaxMixer, SoftmaxMixer
 
 __all__ = [
     "Attention",
@@ -17,9 +18,11 @@ __all__ = [
     "EncoderLayer",
     "GatedMixer",
     "GatedSoftmaxMixer",
+    "LatentMixer",
     "LinearAttention",
     "Mixer",
     "RwkvMixer",
+    "SoftmaxMixer",
     "make_attention",
     "register_mixer",
 ]

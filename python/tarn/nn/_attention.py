@@ -18,7 +18,7 @@ from tarn.attention._projections import SteppedProjections
 from tarn.attention_registry import AttentionRegistry
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.masking import FullMask, TriangularCausalMask
-from tarn.nn._mixer import Mixer, is_mixer, make_mixer
+from tarn.nn._mixer import Mixer, is_mixer, make_mixer, may_be_mixer
 from tarn.ops import _checks as checks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -197,14 +197,23 @@ def make_attention(
 ) -> Attention | Mixer:
     """The layer of a kind; arguments as in Attention. causal: True, the default: a token
     reads itself and the tokens before it; False: all tokens. Linear attention under an
-    elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer, a GatedSoftmaxMixer
-    and a kind of `register_mixer` take keys of config.json as options, and are causal."""
+    elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer
+    and a kind of `register_mixer` take keys of config.json as options, and are causal. So
+    do a SoftmaxMixer and a LatentMixer, which are "full" or "local" with a key of their form
+    that is not at its default; causal=False is theirs too."""
     if is_mixer(mixer):
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
         if not causal:
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
         return make_mixer(finished(config))
+    others = options.keys() - {"d_key", "d_value"} - _taken(attention_type(mixer, causal))
+    if may_be_mixer(mixer) and others and options.keys() <= tables.config_fields().keys():
+        sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
+        arch = {} if causal else {"arch": "encoder", "n_classes": 2}
+        view = finished({"attention": mixer, **sizes, **arch, **options})
+        if is_mixer(mixer, view):
+            return make_mixer(view)
     _want_kind(mixer, [kind for kind in tables.mixers() if is_mixer(kind)])
     own = {"d_key", "d_value", "feature_map", "denominator", "eps"}
     plain = options.get("feature_map", "elu1") in checks.FEATURE_MAPS
@@ -236,12 +245,18 @@ def _want_kind(mixer: str, others: Sequence[str] = ()) -> None:
         raise ValueError(f"mixer: want one of {names}, got {mixer!r}")
 
 
+def _taken(name: str) -> set[str]:
+    """The options of the inner attention with a builders' name; none without one."""
+    parts = [part for part in name.split(":") if part in AttentionRegistry.keys]
+    return {key for part in parts for key in AttentionRegistry[part][1]}
+
+
 def _inner(mixer: str, causal: bool, options: dict[str, Any]) -> Any:
     """The inner attention of a kind. Raises ValueError."""
     builder = AttentionBuilder()
     name = attention_type(mixer, causal)
     _want_kind(mixer)
-    taken = {key for part in name.split(":") for key in AttentionRegistry[part][1]}
+    taken = _taken(name)
     for key, value in {"attention_dropout": 0.0, **options}.items():
         if key in taken:
             setattr(builder, key, value)

@@ -11,6 +11,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
+from tarn._rotary_rows import rotary_rows
 from tarn.nn._gated_parts import kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors, register_mixer
@@ -184,7 +185,7 @@ class GatedMixer(GatedWeights):
             if self.form["silu_keys_values"]:
                 made, last = silu(made), silu(last)
         if places is not None:
-            cos, sin = torch.ops.tarn.rotary_rows(places, self.d_key, self.view["rotary_base"])
+            cos, sin = rotary_rows(self.view, places, self.d_key)
             tables_ = cos.to(queries).unsqueeze(-2), sin.to(queries).unsqueeze(-2)
             queries = torch.ops.tarn.rotate(queries, *tables_)
             made = torch.ops.tarn.rotate(made, *tables_)

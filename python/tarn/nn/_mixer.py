@@ -164,6 +164,7 @@ class Mixer(torch.nn.Module):
 
 
 _MODULES: dict[str, Callable[[View, int], Mixer]] = {}
+_WHEN: dict[str, Callable[[View], bool]] = {}
 
 
 def register_mixer(
@@ -171,6 +172,7 @@ def register_mixer(
     module: Callable[..., Mixer],
     *,
     by_layer: bool = False,
+    when: Callable[[View], bool] | None = None,
     weights: Mapping[str, Sequence[Size]] | None = None,
     state: Sequence[Mapping[str, Any]] | None = None,
     keys: Sequence[Mapping[str, Any]] = (),
@@ -183,6 +185,8 @@ def register_mixer(
         name: its name in config.json.
         module: makes the Mixer of a layer from its view.
         by_layer: whether it takes the number of the layer as a second argument.
+        when: whether it makes the layer of a view; the builders of attentions make the
+            others. None: it makes all.
         weights: name -> sizes of the parameters, in the order of the weight file;
             a size is a number or keys such as "d_model" or "n_heads*d_key". None:
             the row exists already, registered by a library that is loaded.
@@ -213,12 +217,21 @@ def register_mixer(
         torch.ops.tarn.register_mixer(json.dumps(row))
         tables.config_fields.cache_clear()
     _MODULES[name] = module if by_layer else lambda view, _: module(view)
+    if when is not None:
+        _WHEN[name] = when
 
 
-def is_mixer(kind: str) -> bool:
+def is_mixer(kind: str, view: View | None = None) -> bool:
     """Whether a kind has a module of `register_mixer`, as the built-in ones have that are
-    whole mixers rather than inner attentions of the builders."""
-    return kind in _MODULES
+    whole mixers rather than inner attentions of the builders. view: of a layer, for kinds
+    that are mixers only in some; None: whether it always is one."""
+    when = _WHEN.get(kind)
+    return kind in _MODULES and (when is None or (view is not None and when(view)))
+
+
+def may_be_mixer(kind: str) -> bool:
+    """Whether a kind is a mixer in some layers."""
+    return kind in _WHEN
 
 
 def make_mixer(view: View, layer: int = 0) -> Mixer:

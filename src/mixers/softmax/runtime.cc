@@ -1,128 +1,300 @@
 #include "mixers/softmax/runtime.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
+#include "kernels/gate_rows/gate_rows.h"
+#include "kernels/gated_norm/gated_norm.h"
+#include "kernels/rotary/rotary.h"
 #include "kernels/softmax_attention/softmax_attention.h"
-#include "mixers/common/runtime_attention.h"
 
 namespace tarn::mixers {
 namespace {
 
-enum Tensor : int64_t { kKeys, kValues };  // of KeyValueCacheState
+enum Tensor : int64_t { kKeys, kValues };  // of the spec's state
 
-class Full final : public RuntimeAttention {
+// A share, and a task, is a head of keys with the heads of queries that read
+// it. Columns of `in`: [H K] queries, [G K] keys, [G V] values, [H V] gates.
+class Softmax final : public RuntimeMixer {
  public:
-  Full(const ModelConfig& layer, MixerTensors& tensors)
-      : RuntimeAttention(layer, tensors),
-        scale_(static_cast<float>(
-            1.0 / std::sqrt(static_cast<double>(layer.d_key)))) {}
-
-  // The scores of a row. Grows when the cache does, not from token to token.
-  int64_t WorkerFloats(const MixerBlock& block) const override {
-    int64_t most = 0;
-    for (const Segment& s : block.segments) {
-      most = std::max(most,
-                      s.state != nullptr ? s.state->capacity() : s.count);
+  Softmax(const ModelConfig& layer, const SoftmaxForm& form,
+          MixerTensors& tensors)
+      : s_(form),
+        step_{.scale = static_cast<float>(form.scale),
+              .softcap = static_cast<float>(form.softcap)} {
+    std::vector<std::string> names = {"query_projection", "key_projection",
+                                      "value_projection"};
+    std::vector<int64_t> rows = {s_.queries(), s_.keys(), s_.values()};
+    if (s_.gated) {
+      names.push_back("gate_projection");
+      rows.push_back(s_.outputs());
     }
-    return RowStride(most);
+    in_ = tensors.Stack(names, rows, s_.d_model, s_.qkv_bias);
+    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.outputs(),
+                         s_.out_bias);
+    if (s_.norm != HeadNorm::kNone) {
+      query_norm_ = tensors.Vector("query_norm.weight");
+      key_norm_ = tensors.Vector("key_norm.weight");
+    }
+    if (s_.sinks) sinks_ = tensors.Vector("sinks");
+    eps_ = layer.norm_eps;
   }
 
-  // Every row attends to the keys up to its own, those of its block included.
-  // A task is one head of one segment: its keys stay in the cache from row to
-  // row.
+  // The scores of a row, then a prepared row (FullRow). Grows when the cache
+  // does, not from token to token.
+  int64_t WorkerFloats(const MixerBlock& block) const override {
+    int64_t most = s_.context > 0 ? s_.context : s_.window;
+    for (const Segment& s : block.segments) {
+      if (most > 0) break;
+      most = std::max(most, s.state != nullptr ? s.state->capacity() : s.count);
+    }
+    return RowStride(most) + (s_.norm == HeadNorm::kFull
+                                  ? RowStride(s_.queries() + s_.keys())
+                                  : 0);
+  }
+
   void Mix(MixerBlock& block, int64_t layer) const override {
-    Rotate(block);
-    const int64_t longest = *std::max_element(block.positions.begin(),
-                                              block.positions.end());
-    ForHeads(block, longest, [&](const Segment& segment, int64_t head,
-                                 int worker) {
-      AttendHead(block, segment, layer, head, worker);
-    });
+    PrepareRows(block);
+    const int64_t longest =
+        s_.window > 0
+            ? s_.window
+            : *std::max_element(block.positions.begin(), block.positions.end());
+    const int64_t shares = s_.key_heads;
+    ForShares(block, longest, shares,
+              [&](const Segment& segment, int64_t share, int worker) {
+                Attend(block, segment, layer, share, worker,
+                       /*prepared=*/nullptr);
+              });
   }
 
   void MixSequences(MixerBlock& block) const override {
-    Rotate(block);
+    PrepareRows(block);
     const int64_t segments = static_cast<int64_t>(block.segments.size());
-    ForHeads(block, block.rows() / segments,
-             [&](const Segment& segment, int64_t head, int worker) {
-               AttendAll(block, segment, head, worker);
-             });
+    const int64_t keys = s_.context > 0 ? s_.context : block.rows() / segments;
+    ForShares(block, keys, s_.key_heads,
+              [&](const Segment& segment, int64_t share, int worker) {
+                AttendAround(block, segment, share, worker);
+              });
   }
 
+  int64_t shares() const override { return s_.key_heads; }
   void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
             int worker) const override {
-    for (int64_t head = begin; head < end; ++head) {
-      if (rotary_) RotateHead(block, 0, head);
-      AttendHead(block, block.segments.front(), layer, head, worker);
+    const float* prepared = nullptr;
+    if (s_.norm == HeadNorm::kFull && begin < end) {
+      prepared = FullRow(block, worker);
+    }
+    for (int64_t share = begin; share < end; ++share) {
+      if (prepared == nullptr) {
+        float* in = block.in[0];
+        Prepare(block, 0, s_.group(), query_norm_,
+                in + share * s_.group() * s_.d_key);
+        Prepare(block, 0, 1, key_norm_, in + s_.queries() + share * s_.d_key);
+      }
+      Attend(block, block.segments.front(), layer, share, worker, prepared);
     }
   }
-
   const void* Reads(const SequenceState& state, int64_t layer,
                     int64_t share) const override {
-    return state.Row(layer, kKeys, share);
+    return Head(state, layer, kKeys, share, s_.d_key);
   }
 
  private:
+  // f(segment, share, worker) for every share of every segment, whose rows read
+  // about `keys` keys each.
+  template <typename F>
+  void ForShares(MixerBlock& block, int64_t keys, int64_t shares,
+                 const F& f) const {
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const int64_t rows_each = (block.rows() + segments - 1) / segments;
+    block.ForTasks(
+        segments * shares,
+        s_.group() * rows_each * (keys * (s_.d_key + s_.d_value) / 16 + 100),
+        [&](int64_t task, int worker) {
+          f(block.segments[static_cast<size_t>(task / shares)], task % shares,
+            worker);
+        });
+  }
+
+  // Norm of each head, then rotation, of `heads` heads that lie side by side.
+  void Prepare(const MixerBlock& block, int64_t row, int64_t heads,
+               const std::vector<float>& weight, float* x) const {
+    if (s_.norm == HeadNorm::kHead) {
+      GatedNormRow({.groups = heads, .width = s_.d_key, .eps = eps_}, x,
+                   nullptr, weight.data(), nullptr, x);
+    }
+    if (s_.rotary > 0) {
+      RotateHeads(block.places[row], s_.rotary, heads, s_.d_key, x);
+    }
+  }
+
+  // Queries and keys of a row under the norm over all heads, rotated.
+  void PrepareFull(const MixerBlock& block, int64_t row, float* to) const {
+    const float* in = block.in[row];
+    GatedNormRow({.groups = 1, .width = s_.queries(), .eps = eps_}, in, nullptr,
+                 query_norm_.data(), nullptr, to);
+    GatedNormRow({.groups = 1, .width = s_.keys(), .eps = eps_},
+                 in + s_.queries(), nullptr, key_norm_.data(), nullptr,
+                 to + s_.queries());
+    if (s_.rotary > 0) {
+      RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
+                  s_.d_key, to);
+    }
+  }
+
+  // All shares of a step read the whole row, so each worker prepares a copy.
+  const float* FullRow(MixerBlock& block, int worker) const {
+    float* to =
+        block.Scratch(worker) +
+        RowStride(s_.window > 0 ? s_.window
+                                : block.segments.front().state->capacity());
+    PrepareFull(block, 0, to);
+    return to;
+  }
+
+  void PrepareRows(MixerBlock& block) const {
+    if (s_.norm == HeadNorm::kNone && s_.rotary == 0) return;
+    block.ForRows(s_.queries(), [&](int64_t row) {
+      float* x = block.in[row];
+      if (s_.norm == HeadNorm::kFull) {
+        PrepareFull(block, row, x);
+      } else if (s_.norm == HeadNorm::kNone) {  // heads lie side by side
+        RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
+                    s_.d_key, x);
+      } else {
+        Prepare(block, row, s_.heads, query_norm_, x);
+        Prepare(block, row, s_.key_heads, key_norm_, x + s_.queries());
+      }
+    });
+  }
+
+  // The rows of a head of keys: those of the ring, or of all tokens.
+  const float* Head(const SequenceState& state, int64_t layer, Tensor tensor,
+                    int64_t head, int64_t width) const {
+    return s_.window > 0
+               ? state.Tensor(layer, tensor) + head * s_.window * width
+               : state.Row(layer, tensor, head);
+  }
+
   // The segment's rows, each over the keys up to its own.
-  void AttendHead(MixerBlock& block, const Segment& segment, int64_t layer,
-                  int64_t head, int worker) const {
-    SequenceState& state = *segment.state;
-    float* keys = state.Row(layer, kKeys, head);
-    float* values = state.Row(layer, kValues, head);
+  void Attend(MixerBlock& block, const Segment& segment, int64_t layer,
+              int64_t share, int worker, const float* prepared) const {
+    const SequenceState& state = *segment.state;
+    KeyValueCache cache = {Head(state, layer, kKeys, share, s_.d_key),
+                           Head(state, layer, kValues, share, s_.d_value),
+                           s_.d_key,
+                           s_.d_value,
+                           0,
+                           s_.d_key,
+                           s_.d_value};
+    const int64_t first = share * s_.group(), end = first + s_.group();
+    if (s_.window > 0) {  // each row takes its place in the ring, then reads it
+      for (int64_t i = 0; i < segment.count; ++i) {
+        const int64_t row = segment.row + i, at = state.position + i;
+        Keep(block, row, share, at % s_.window, cache, prepared);
+        cache.seq_len = std::min(at + 1, s_.window);
+        for (int64_t head = first; head < end; ++head) {
+          AttendOne(block, row, head, cache, worker, prepared);
+        }
+      }
+      return;
+    }
     for (int64_t i = 0; i < segment.count; ++i) {
-      const int64_t at = state.position + i;
-      std::copy_n(Key(block, segment.row + i, head), d_key_,
-                  keys + at * d_key_);
-      std::copy_n(Value(block, segment.row + i, head), d_value_,
-                  values + at * d_value_);
+      Keep(block, segment.row + i, share, state.position + i, cache, prepared);
     }
     // Several rows read the keys repeatedly, a single row goes on to the next
     // head.
-    const bool streams = segment.count == 1;
-    const float* next =
-        head + 1 < heads_ ? std::as_const(state).Row(layer, kKeys, head + 1)
-                          : nullptr;
-    for (int64_t i = 0; i < segment.count; ++i) {
-      const int64_t row = segment.row + i;
-      SoftmaxAttentionStep(
-          Query(block, row, head),
-          {keys, values, d_key_, d_value_, block.positions[static_cast<size_t>(
-                                               row)] + 1,
-           d_key_, d_value_, streams, next},
-          scale_, block.Scratch(worker), Out(block, row, head));
+    cache.streams = segment.count == 1;
+    cache.next =
+        share + 1 < s_.key_heads ? state.Row(layer, kKeys, share + 1) : nullptr;
+    for (int64_t head = first; head < end; ++head) {
+      for (int64_t i = 0; i < segment.count; ++i) {
+        const int64_t row = segment.row + i;
+        cache.seq_len = block.positions[static_cast<size_t>(row)] + 1;
+        AttendOne(block, row, head, cache, worker, prepared);
+      }
     }
   }
 
-  void AttendAll(MixerBlock& block, const Segment& segment, int64_t head,
-                 int worker) const {
-    if (segment.count == 0) return;
-    const KeyValueCache cache = {
-        Key(block, segment.row, head), Value(block, segment.row, head),
-        block.in.stride,               block.in.stride,
-        segment.count,                 d_key_,
-        d_value_};
-    for (int64_t row = segment.row; row < segment.row + segment.count; ++row) {
-      SoftmaxAttentionStep(Query(block, row, head), cache, scale_,
-                           block.Scratch(worker), Out(block, row, head));
+  // Puts a row's key and value at a place of its cache.
+  void Keep(const MixerBlock& block, int64_t row, int64_t share, int64_t place,
+            const KeyValueCache& cache, const float* prepared) const {
+    const float* in = block.in[row];
+    const float* keys = (prepared != nullptr ? prepared : in) + s_.queries();
+    std::copy_n(keys + share * s_.d_key, s_.d_key,
+                const_cast<float*>(cache.keys) + place * s_.d_key);
+    std::copy_n(in + s_.queries() + s_.keys() + share * s_.d_value, s_.d_value,
+                const_cast<float*>(cache.values) + place * s_.d_value);
+  }
+
+  void AttendOne(MixerBlock& block, int64_t row, int64_t head,
+                 const KeyValueCache& cache, int worker,
+                 const float* prepared) const {
+    const float* queries = prepared != nullptr ? prepared : block.in[row];
+    float* out = block.out[row] + head * s_.d_value;
+    SoftmaxStepOptions step = step_;
+    if (s_.sinks) step.sink = &sinks_[static_cast<size_t>(head)];
+    SoftmaxAttentionStep(queries + head * s_.d_key, cache, step,
+                         block.Scratch(worker), out);
+    if (!s_.gated) return;
+    float* gate = block.in[row] + s_.queries() + s_.keys() + s_.values() +
+                  head * s_.d_value;
+    SigmoidRow(gate, s_.d_value, gate);
+    for (int64_t i = 0; i < s_.d_value; ++i) out[i] *= gate[i];
+  }
+
+  // The rows of a whole sequence, each over all of it or around itself.
+  void AttendAround(MixerBlock& block, const Segment& segment, int64_t share,
+                    int worker) const {
+    const int64_t before = s_.context / 2, after = (s_.context + 1) / 2;
+    const int64_t first = share * s_.group();
+    for (int64_t head = first; head < first + s_.group(); ++head) {
+      for (int64_t i = 0; i < segment.count; ++i) {
+        const int64_t begin =
+            s_.context > 0 ? std::max<int64_t>(i - before, 0) : 0;
+        const int64_t end =
+            s_.context > 0 ? std::min(i + after, segment.count) : segment.count;
+        const float* keys =
+            block.in[segment.row + begin] + s_.queries() + share * s_.d_key;
+        const float* values = block.in[segment.row + begin] + s_.queries() +
+                              s_.keys() + share * s_.d_value;
+        AttendOne(block, segment.row + i, head,
+                  {keys, values, block.in.stride, block.in.stride, end - begin,
+                   s_.d_key, s_.d_value},
+                  worker, /*prepared=*/nullptr);
+      }
     }
   }
 
-  const float scale_;
+  const SoftmaxForm s_;
+  const SoftmaxStepOptions step_;
+  std::vector<float> query_norm_, key_norm_;  // [K], or [H K] and [G K]
+  std::vector<float> sinks_;                  // [H]
+  double eps_ = 0;
 };
 
-std::unique_ptr<RuntimeMixer> MakeFull(const ModelConfig& layer,
-                                       MixerTensors& tensors) {
-  return std::make_unique<Full>(layer, tensors);
+std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
+                                   MixerTensors& tensors) {
+  const SoftmaxForm form(layer);
+  if (form.latent > 0) return MakeLatent(layer, form, tensors);
+  return std::make_unique<Softmax>(layer, form, tensors);
 }
 
 }  // namespace
 
+void RotateHeads(const float* angles, int64_t width, int64_t heads,
+                 int64_t stride, float* x) {
+  const float* sines = angles + width / 2;
+  if (width == stride) return RotateRow(angles, sines, heads, width, x);
+  for (int64_t head = 0; head < heads; ++head) {
+    RotateRow(angles, sines, 1, width, x + head * stride);
+  }
+}
+
 std::vector<RuntimeMixerRow> softmax::RuntimeMixers() {
-  return {{"full", nullptr, MakeFull, MakeSoftmaxCross},
-          LocalRuntimeMixer(),
-          GatedSoftmaxRuntimeMixer()};
+  return {{"full", nullptr, Make, MakeSoftmaxCross},
+          {"local", nullptr, Make},
+          {kGatedSoftmax, nullptr, Make}};
 }
 
 }  // namespace tarn::mixers

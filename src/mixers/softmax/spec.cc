@@ -1,9 +1,10 @@
 #include "mixers/softmax/spec.h"
 
-#include "config/bounds.h"
 #include "core/error.h"
 #include "mixers/common/spec_projections.h"
 #include "mixers/linear/spec.h"
+#include "mixers/softmax/form.h"
+#include "mixers/softmax/spec_form.h"
 
 namespace tarn::mixers {
 namespace {
@@ -13,12 +14,7 @@ void CheckLocal(const ModelConfig& layer) {
     throw ArgumentError("local_context", "1 or more for attention 'local'",
                         "0");
   }
-}
-
-StateSpec LocalState(const ModelConfig& layer) {
-  StateSpec state = KeyValueCacheState(layer);
-  for (StateTensor& tensor : state) tensor.kept = LocalSlots(layer);
-  return state;
+  CheckSoftmaxForm(layer);
 }
 
 std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {
@@ -30,33 +26,33 @@ std::vector<NamedShape> ConditionalWeights(const ModelConfig& layer) {
   return shapes;
 }
 
-std::vector<OwnKey> Keys() {
-  return {{.name = "attention_dropout",
-           .help = "fraction of attention weights dropped; 0 without softmax "
-                   "layers",
-           .type = RealKey{0.0, kBelowOne, 0.0},
-           .after = "dropout",
-           .strict = true,
-           .training = true},
-          {.name = "local_context",
-           .help = "keys that a query of 'local' sees",
-           .type = IntegerKey{0, kMaxPositions, 0},
-           .after = "cross_attention"},
-          {.name = "topk",
-           .help = "keys kept by 'exact-topk' and the improved clustered mixers",
-           .type = IntegerKey{1, kMaxCount, 32},
-           .after = "cross_attention"},
-          {.name = "length_limit",
-           .help = "'conditional-full' is full up to this length, then linear",
-           .type = IntegerKey{1, kMaxPositions, 512},
-           .after = "cross_attention"}};
+// Full up to length_limit tokens, then linear.
+MixerSpec Conditional() {
+  return {.name = "conditional-full",
+          .family = "softmax",
+          .sections = {"softmax", "linear"},
+          .can = {.dropout = true},
+          .check = CheckLinear,
+          .weights = ConditionalWeights,
+          .reads =
+              [](const ModelConfig& layer) {
+                std::vector<const char*> keys = LinearReads(layer);
+                keys.insert(keys.end(), {"attention_dropout", "length_limit"});
+                return keys;
+              },
+          .derive = DeriveLinear,
+          .place = 1};
 }
 
-// What all mixers of this family read, and `more`.
-std::function<std::vector<const char*>(const ModelConfig&)> DropoutAnd(
-    std::vector<const char*> more) {
-  more.push_back("attention_dropout");
-  return [more = std::move(more)](const ModelConfig&) { return more; };
+MixerSpec Gated(const MixerSpec& full) {
+  MixerSpec gated = full;
+  gated.name = kGatedSoftmax;
+  gated.sections = {"grouping", "gated_softmax"};
+  gated.optional_sections = {"softmax_form"};
+  gated.can = {.bidirectional = false, .recurrent = true};
+  gated.keys = GatedSoftmaxKeys();
+  gated.place = 6;
+  return gated;
 }
 
 }  // namespace
@@ -77,47 +73,37 @@ std::vector<MixerSpec> Mixers() {
       .name = "full",
       .family = "softmax",
       .sections = {"softmax"},
+      .optional_sections = {"softmax_form", "grouping", "gated_softmax"},
       .can = {.cross = true,
               .cross_for_others = true,
               .recurrent = true,
               .dropout = true,
               .pairs = true},
-      .weights = ProjectionShapes,
-      .state = KeyValueCacheState,
-      .cost = SoftmaxCost,
-      .keys = Keys(),
-      .reads = DropoutAnd({}),
+      .check = CheckSoftmaxForm,
+      .weights = SoftmaxFormWeights,
+      .state = SoftmaxFormState,
+      .cost = SoftmaxFormCost,
+      .keys = SoftmaxKeys(),
+      .reads = SoftmaxFormReads,
+      .rotary_key = "rotary_width",
       .place = 1};
   MixerSpec local = full;
   local.name = "local";
   local.can = {.recurrent = true, .dropout = true};
   local.keys = {};
   local.check = CheckLocal;
-  local.state = LocalState;
   local.cost = nullptr;
-  local.reads = DropoutAnd({"local_context"});
   MixerSpec topk = local;
   topk.name = "exact-topk";
+  topk.optional_sections = {};
   topk.check = nullptr;
-  topk.state = full.state;
-  topk.reads = DropoutAnd({"topk"});
-  // Full up to length_limit tokens, then linear.
-  const MixerSpec conditional = {
-      .name = "conditional-full",
-      .family = "softmax",
-      .sections = {"softmax", "linear"},
-      .can = {.dropout = true},
-      .check = CheckLinear,
-      .weights = ConditionalWeights,
-      .reads =
-          [](const ModelConfig& layer) {
-            std::vector<const char*> keys = LinearReads(layer);
-            keys.insert(keys.end(), {"attention_dropout", "length_limit"});
-            return keys;
-          },
-      .derive = DeriveLinear,
-      .place = 1};
-  return {full, local, topk, conditional, GatedSoftmaxMixer()};
+  topk.weights = ProjectionShapes;
+  topk.state = KeyValueCacheState;
+  topk.reads = [](const ModelConfig&) {
+    return std::vector<const char*>{"topk", "attention_dropout"};
+  };
+  topk.rotary_key = nullptr;
+  return {full, local, topk, Conditional(), Gated(full)};
 }
 
 }  // namespace softmax

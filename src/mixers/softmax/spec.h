@@ -1,5 +1,6 @@
 // Softmax attention over all keys, near ones, or the largest scores, and its
-// switch to linear attention at a length. Section "softmax" of config.json.
+// switch to linear attention at a length. Sections "softmax" and "softmax_form"
+// of config.json.
 #pragma once
 
 #include <vector>
@@ -11,15 +12,11 @@ namespace tarn::mixers {
 namespace softmax {
 /// full, local, exact-topk, conditional-full and gated-full.
 std::vector<MixerSpec> Mixers();
-}
+}  // namespace softmax
 
-/// The mixer of mixers/softmax/form.h.
-MixerSpec GatedSoftmaxMixer();
-
-/// The last tokens that a causal window of local_context keys holds.
-inline int64_t LocalSlots(const ModelConfig& layer) {
-  return KeyOf<int64_t>(layer, "local_context") / 2 + 1;
-}
+/// The keys of the first section, and those of gated_softmax and softmax_form.
+std::vector<OwnKey> SoftmaxKeys();
+std::vector<OwnKey> GatedSoftmaxKeys();
 
 /// One head over n tokens at once: scores and weighted sums, 2 n^2 (K + V), or
 /// n (n + 1) (K + V) where a token sees itself and what came before, without

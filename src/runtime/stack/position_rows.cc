@@ -22,7 +22,9 @@ PositionRows::PositionRows(const ModelConfig& config)
   if (rotary_) {
     width_ = config.RotaryWidth();
     factors_.resize(static_cast<size_t>(width_ / 2));
-    RotaryFrequencies(width_, config.rotary_base, factors_.data());
+    RotaryFrequencies(width_, config.rotary_base, config.Scaling(),
+                      factors_.data());
+    magnitude_ = RotaryMagnitude(config.Scaling());
   } else if (config.positions == Positions::kSinusoidal) {
     width_ = config.position_combine == PositionCombine::kConcat
                  ? config.d_model - config.EmbeddingWidth()
@@ -75,7 +77,8 @@ void PositionRows::Get(int64_t position, float* out) const {
 
 void PositionRows::Compute(int64_t position, float* out) const {
   if (rotary_) {
-    RotaryRow(position, width_, factors_.data(), out, out + width_ / 2);
+    RotaryRow(position, width_, factors_.data(), out, out + width_ / 2,
+              magnitude_);
   } else {
     SinusoidalRow(position, width_, factors_.data(), out);
   }

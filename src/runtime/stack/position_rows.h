@@ -38,6 +38,7 @@ class PositionRows {
   bool rotary_ = false;
   int64_t width_ = 0;
   std::vector<double> factors_;   // periods or frequencies
+  double magnitude_ = 1.0;        // of cosines and sines
   std::vector<int64_t> kept_;     // position at each place, -1: none
   std::vector<int64_t> claimed_;  // number of the call that took the place
   std::vector<int64_t> to_fill_;

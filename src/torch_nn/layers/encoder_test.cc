@@ -189,18 +189,18 @@ void Copy(torch::Tensor to, const torch::Tensor& from) { to.copy_(from); }
 // Copies the weights to torch's layer: in_proj holds q, k and v in thirds.
 void CopyLayer(torch::nn::TransformerEncoderLayerImpl* to,
                EncoderLayerImpl* from) {
-  const auto& attention = dynamic_cast<const ProjectedMixer&>(*from->attention);
   const auto weights = from->named_parameters();
-  Copy(to->self_attn->in_proj_weight,
-       torch::cat({attention.query_projection->weight,
-                   attention.key_projection->weight,
-                   attention.value_projection->weight}));
-  Copy(to->self_attn->in_proj_bias,
-       torch::cat({attention.query_projection->bias,
-                   attention.key_projection->bias,
-                   attention.value_projection->bias}));
-  Copy(to->self_attn->out_proj->weight, attention.out_projection->weight);
-  Copy(to->self_attn->out_proj->bias, attention.out_projection->bias);
+  const auto projection = [&](const char* name, const char* part) {
+    return weights[StrCat("attention.", name, "_projection.", part)];
+  };
+  const auto packed = [&](const char* part) {
+    return torch::cat({projection("query", part), projection("key", part),
+                       projection("value", part)});
+  };
+  Copy(to->self_attn->in_proj_weight, packed("weight"));
+  Copy(to->self_attn->in_proj_bias, packed("bias"));
+  Copy(to->self_attn->out_proj->weight, projection("out", "weight"));
+  Copy(to->self_attn->out_proj->bias, projection("out", "bias"));
   Copy(to->linear1->weight, weights["linear1.weight"]);
   Copy(to->linear1->bias, weights["linear1.bias"]);
   Copy(to->linear2->weight, weights["linear2.weight"]);

@@ -1,6 +1,7 @@
 #include "torch_nn/layers/positions.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/positions/positions.h"
 #include "torch_nn/torch.h"
@@ -21,13 +22,16 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
 RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
                             const at::Tensor& like, int64_t first) {
   if (config.positions != Positions::kRotary) return {};
-  const int64_t half = config.RotaryWidth() / 2;
+  const int64_t width = config.RotaryWidth(), half = width / 2;
+  const RotaryScaling scaling = config.Scaling();
+  std::vector<double> frequencies(static_cast<size_t>(half));
+  RotaryFrequencies(width, config.rotary_base, scaling, frequencies.data());
   at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
   at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
   for (int64_t t = 0; t < seq_len; ++t) {
-    RotaryRow(first + t, config.RotaryWidth(), config.rotary_base,
+    RotaryRow(first + t, width, frequencies.data(),
               cos.data_ptr<float>() + t * half,
-              sin.data_ptr<float>() + t * half);
+              sin.data_ptr<float>() + t * half, RotaryMagnitude(scaling));
   }
   return {cos.to(like.options()), sin.to(like.options())};
 }

@@ -53,6 +53,22 @@ CASES = [
     ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),
     ("lm", "decoder", dict(attention="deltanet", negative_eigenvalues=True, norm_kind="rms")),
     ("lm", "decoder", dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary")),
+    ("lm", "decoder", dict(attention="full", key_heads=1, out_bias=False, head_norm="full", window=4)),
+    ("lm", "decoder", dict(attention="full", head_gate=True, sinks=True, softcap=0.7, score_scale=0.4)),
+    ("lm", "decoder", dict(attention="local", local_context=5, key_heads=1, head_norm="head")),
+    (
+        "lm",
+        "decoder",
+        dict(attention="full", rotary_scaling="yarn", rotary_factor=4.0, rotary_original_positions=8,
+             rotary_width=4, positions="rotary"),
+    ),
+    ("lm", "decoder", dict(attention="full", qkv_bias=False, latent_width=6, sinks=True)),
+    (
+        "lm",
+        "decoder",
+        dict(attention="full", qkv_bias=False, latent_width=6, query_latent_width=5,
+             shared_key_width=4, rotary_width=4, positions="rotary"),
+    ),
     ("image", "decoder", dict(attention="gdn")),
     *(
         ("lm", "decoder", dict(**keys, norm=norm, feed_forward="channel-mix", d_value=8))

@@ -43,6 +43,9 @@ PATTERNS = [
     dict(layers=["kda", "gated-full"], key_heads=1, norm="post"),
     dict(layers=["rwkv7", "linear", "full"], feed_forward="channel-mix"),
     dict(layers=["rwkv6", "local"], local_context=4, norm="post", feed_forward="channel-mix"),
+    dict(layers=[{"mixer": "full", "window": 3}, "full", "linear"], positions="rotary"),
+    dict(layers=["full", "local"], local_context=5, key_heads=1, head_norm="full", sinks=True),
+    dict(attention="full", latent_width=7, shared_key_width=2, qkv_bias=False),
 ]
 
 
@@ -113,6 +116,16 @@ LEAN = [
     dict(layers=["gdn", "gdn", "gdn", "full"], positions="rotary", **MODERN),
     dict(attention="retnet", positions="rotary", norm="post"),
     dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary", rotary_width=4, **MODERN),
+    dict(attention="full", key_heads=1, head_norm="head", window=5, softcap=1.5, **MODERN),
+    dict(
+        attention="full",
+        latent_width=7,
+        shared_key_width=4,
+        rotary_width=4,
+        qkv_bias=False,
+        positions="rotary",
+        **MODERN,
+    ),
     dict(feed_forward="channel-mix"),
     dict(attention="full", positions="rotary", norm="post", feed_forward="channel-mix"),
     dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),

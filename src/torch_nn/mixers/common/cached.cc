@@ -52,14 +52,20 @@ void CachedMixer::StateBefore(const Heads& heads, const RotaryTable& rotary,
 
 // Old keys end at t and new ones begin there: the keys of a row are contiguous,
 // and query i stands at t + i.
-torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
-                        const MixerState& state) {
-  const int64_t before = state["keys"].size(1), taken = heads.keys.size(1);
-  const torch::Tensor places = torch::arange(before + taken).unsqueeze(0);
-  const torch::Tensor kept = (places >= before - state.lengths.unsqueeze(1)) &
+torch::Tensor CacheMask(int64_t before, const torch::Tensor& rows,
+                        const torch::Tensor& added,
+                        const torch::Tensor& lengths) {
+  const torch::Tensor places =
+      torch::arange(before + rows.size(1)).unsqueeze(0);
+  const torch::Tensor kept = (places >= before - lengths.unsqueeze(1)) &
                              (places < before + added.unsqueeze(1));
   if (kept.all().item<bool>()) return {};
-  return kept.to(heads.keys.device());
+  return kept.to(rows.device());
+}
+
+torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
+                        const MixerState& state) {
+  return CacheMask(state["keys"].size(1), heads.keys, added, state.lengths);
 }
 
 }  // namespace tarn::nn

@@ -34,6 +34,11 @@ class CachedMixer : public ProjectedMixer {
 torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
                         const MixerState& state);
 
+/// The same from `before` = t, rows [B, T, ...] and lengths.
+torch::Tensor CacheMask(int64_t before, const torch::Tensor& rows,
+                        const torch::Tensor& added,
+                        const torch::Tensor& lengths);
+
 /// The last `kept` tokens of each row, aligned at the end: row b of rows
 /// [B, t + T, ...], T = `taken`, holds its tokens in [t - before[b], t +
 /// added[b]).

@@ -1,133 +1,205 @@
+// The module of mixers/softmax/form.h with keys and values of its own: 'full',
+// 'local', 'gated-full'.
 #include "torch_nn/mixers/softmax/softmax.h"
 
 #include "torch_nn/mixers/common/cached.h"
+#include "torch_nn/mixers/softmax/form_parts.h"
 
 namespace tarn::nn {
 namespace {
 
-// What full, local and exact-topk share; they differ in their operator.
-class Softmax : public CachedMixer {
- public:
-  using CachedMixer::CachedMixer;
-
- protected:
-  // heads turned -> [B, T, H, V].
-  virtual torch::Tensor Call(const Heads& heads,
-                             const ops::AttentionMasks& masks) const = 0;
-
-  torch::Tensor AttendHeads(const Heads& heads, const RotaryTable& rotary,
-                            const torch::Tensor& key_mask) override {
-    return Call(Turned(heads, rotary), Masks(key_mask, place_.causal, 0));
-  }
-
-  torch::Tensor AttendCache(const Heads& heads, const Heads& all,
-                            const torch::Tensor& added,
-                            const MixerState& state) override {
-    return Call(all, Masks(CacheMask(heads, added, state), /*causal=*/true,
-                           state["keys"].size(1)));
-  }
-
-  ops::SoftmaxOptions Options() const {
-    ops::SoftmaxOptions options;
-    options.dropout = DrawAttentionDropout();
-    return options;
-  }
+// Rows of one layer before attention; queries and keys normalised and rotated.
+struct SoftmaxRows {
+  Heads heads;
+  torch::Tensor gate;  // [B, T, H, V]; undefined without one
 };
 
-// A memory is its keys and values under a mask.
-class Full : public Softmax {
+// The state is a cache, as CachedMixer's with key_heads heads; a memory is the
+// same under a mask.
+class SoftmaxMixer : public Mixer {
  public:
-  Full(const ModelConfig& layer, MixerPlace place) : Softmax(layer, place) {
+  SoftmaxMixer(const ModelConfig& layer, MixerPlace place)
+      : Mixer(layer, place),
+        s_(layer),
+        dropout_(Spec(layer.attention).can.dropout
+                     ? KeyOf<double>(layer, "attention_dropout")
+                     : 0.0) {
+    const auto linear = [&](const char* name, int64_t rows, int64_t columns,
+                            bool bias) {
+      return RegisterLinear(*this, name, rows, columns, bias);
+    };
+    query_ = linear("query_projection", s_.queries(), s_.d_model, s_.qkv_bias);
+    key_ = linear("key_projection", s_.keys(), s_.d_model, s_.qkv_bias);
+    value_ = linear("value_projection", s_.values(), s_.d_model, s_.qkv_bias);
+    if (s_.gated) {
+      gate_ = linear("gate_projection", s_.outputs(), s_.d_model, s_.qkv_bias);
+    }
+    if (s_.norm != HeadNorm::kNone) {
+      const bool full = s_.norm == HeadNorm::kFull;
+      query_norm_ =
+          RegisterNorm(*this, "query_norm", full ? s_.queries() : s_.d_key);
+      key_norm_ = RegisterNorm(*this, "key_norm", full ? s_.keys() : s_.d_key);
+    }
+    if (s_.sinks) {
+      sinks_ = register_parameter("sinks", torch::zeros({s_.heads}));
+    }
+    out_ = linear("out_projection", s_.d_model, s_.outputs(), s_.out_bias);
+    if (!Spec(layer.attention).can.cross) return;
     memory_form_ = std::make_shared<StateForm>(*state_form_);
     memory_form_->slots.push_back(
         {{.name = "key_mask", .shape = {}}, /*mask=*/true});
   }
 
+  torch::Tensor OutputWeight() const override { return out_->weight; }
+  torch::Tensor OutputBias() const override { return out_->bias; }
+
  protected:
-  torch::Tensor Call(const Heads& heads,
-                     const ops::AttentionMasks& masks) const override {
-    return ops::FullAttention(heads.queries, heads.keys, heads.values, masks,
-                              Options())
-        .out;
+  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+                    const torch::Tensor& key_mask) override {
+    return MixWhole(x, nullptr, rotary, key_mask);
   }
 
-  void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
-                 const torch::Tensor& key_mask,
-                 MixerState& state) const override {
-    state["keys"] = keys;
-    state["values"] = values;
+  torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
+                          const RotaryTable& rotary,
+                          const torch::Tensor& key_mask) override {
+    return MixWhole(x, &norm, rotary, key_mask);
+  }
+
+  torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
+                         const RotaryTable& rotary,
+                         const NormLayer* norm) override {
+    const SoftmaxRows rows = Project(x, norm, rotary);
+    // Side by side, so that both travel at once.
+    const torch::Tensor before =
+        cut.EarlierRows(torch::cat({rows.heads.keys, rows.heads.values}, 3),
+                        state_form_->window);
+    const Heads all = {
+        rows.heads.queries,
+        torch::cat({before.slice(3, 0, s_.d_key), rows.heads.keys}, 1),
+        torch::cat({before.slice(3, s_.d_key), rows.heads.values}, 1)};
+    return Attend(rows, all, Masks({}, /*causal=*/true, before.size(1)));
+  }
+
+  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+                         const Taken& taken, MixerState& state) override {
+    const SoftmaxRows rows = Project(x, nullptr, rotary);
+    const Heads all = {rows.heads.queries,
+                       torch::cat({state["keys"], rows.heads.keys}, 1),
+                       torch::cat({state["values"], rows.heads.values}, 1)};
+    torch::Tensor out = Attend(rows, all,
+                               Masks(CacheMask(rows.heads, taken.added, state),
+                                     /*causal=*/true, state["keys"].size(1)));
+    const int64_t seq_len = x.size(1), kept = state.form().window;
+    state["keys"] = AlignAtEnd(all.keys, taken.added, seq_len, kept);
+    state["values"] = AlignAtEnd(all.values, taken.added, seq_len, kept);
+    return out;
+  }
+
+  void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,
+                  MixerState& state) const override {
+    const torch::Tensor packed =
+        ops::Affine(memory, torch::cat({key_->weight, value_->weight}),
+                    torch::cat({key_->bias, value_->bias}));
+    state["keys"] = HeadsOf(packed.slice(2, 0, s_.keys()), s_.key_heads);
+    state["values"] = HeadsOf(packed.slice(2, s_.keys()), s_.key_heads);
     state["key_mask"] = key_mask;
   }
 
-  torch::Tensor ReadHeads(const torch::Tensor& queries,
-                          const MixerState& memory) override {
-    return Call({queries, memory["keys"], memory["values"]},
-                Masks(memory["key_mask"], /*causal=*/false, 0));
-  }
-};
-
-class Local : public Softmax {
- public:
-  Local(const ModelConfig& layer, MixerPlace place)
-      : Softmax(layer, place),
-        local_context_(KeyOf<int64_t>(layer, "local_context")) {}
-
- protected:
-  torch::Tensor Call(const Heads& heads,
-                     const ops::AttentionMasks& masks) const override {
-    return ops::LocalAttention(heads.queries, heads.keys, heads.values,
-                               local_context_, masks, Options());
-  }
-
-  // The window counts places in one sequence: the queries are placed after
-  // those of the kept keys, whose results are dropped.
-  torch::Tensor AttendCache(const Heads& heads, const Heads& all,
-                            const torch::Tensor& added,
-                            const MixerState& state) override {
-    const int64_t before = state["keys"].size(1);
-    const torch::Tensor gone = torch::zeros(
-        {all.queries.size(0), before, config_.n_heads, config_.d_key},
-        all.queries.options());
-    const Heads placed = {torch::cat({gone, all.queries}, 1), all.keys,
-                          all.values};
-    const torch::Tensor key_mask = CacheMask(heads, added, state);
-    return Call(placed, Masks(key_mask, /*causal=*/true, 0)).slice(1, before);
+  torch::Tensor ReadMemory(const torch::Tensor& x,
+                           const MixerState& memory) override {
+    SoftmaxRows rows;
+    rows.heads = {
+        HeadsOf(ops::Affine(x, query_->weight, query_->bias), s_.heads),
+        memory["keys"], memory["values"]};
+    return Attend(rows, rows.heads,
+                  Masks(memory["key_mask"], /*causal=*/false, 0));
   }
 
  private:
-  const int64_t local_context_;
-};
-
-class ExactTopk : public Softmax {
- public:
-  ExactTopk(const ModelConfig& layer, MixerPlace place)
-      : Softmax(layer, place), topk_(KeyOf<int64_t>(layer, "topk")) {}
-
- protected:
-  torch::Tensor Call(const Heads& heads,
-                     const ops::AttentionMasks& masks) const override {
-    return ops::ExactTopkAttention(heads.queries, heads.keys, heads.values,
-                                   topk_, masks, Options())
-        .out;
+  torch::Tensor MixWhole(const torch::Tensor& x, const NormLayer* norm,
+                         const RotaryTable& rotary,
+                         const torch::Tensor& key_mask) {
+    const SoftmaxRows rows = Project(x, norm, rotary);
+    return Attend(rows, rows.heads, Masks(key_mask, place_.causal, 0));
   }
 
- private:
-  const int64_t topk_;
+  SoftmaxRows Project(const torch::Tensor& x, const NormLayer* norm,
+                      const RotaryTable& rotary) const {
+    std::vector<torch::Tensor> weights = {query_->weight, key_->weight,
+                                          value_->weight};
+    std::vector<torch::Tensor> biases;
+    if (s_.qkv_bias) biases = {query_->bias, key_->bias, value_->bias};
+    std::vector<int64_t> widths = {s_.queries(), s_.keys(), s_.values()};
+    if (s_.gated) {
+      weights.push_back(gate_->weight);
+      if (s_.qkv_bias) biases.push_back(gate_->bias);
+      widths.push_back(s_.outputs());
+    }
+    const auto parts =
+        ProjectRows(x, norm, std::move(weights), std::move(biases))
+            .split_with_sizes(widths, 2);
+    SoftmaxRows rows;
+    rows.heads.queries = Prepared(parts[0], s_.heads, query_norm_, rotary);
+    rows.heads.keys = Prepared(parts[1], s_.key_heads, key_norm_, rotary);
+    rows.heads.values = HeadsOf(parts[2], s_.key_heads);
+    if (s_.gated) rows.gate = HeadsOf(parts[3], s_.heads);
+    return rows;
+  }
+
+  torch::Tensor Prepared(const torch::Tensor& rows, int64_t count,
+                         const torch::Tensor& weight,
+                         const RotaryTable& rotary) const {
+    const double eps = config_.norm_eps;
+    torch::Tensor x = HeadsOf(rows, count);
+    if (s_.norm == HeadNorm::kHead) x = RootNorm(x, weight, eps);
+    if (s_.norm == HeadNorm::kFull) {
+      x = HeadsOf(RootNorm(rows.unsqueeze(2), weight, eps).squeeze(2), count);
+    }
+    return RotateFirst(x, s_.rotary, rotary);
+  }
+
+  // Keys and values of a group are repeated for its heads: [B, T, H V].
+  torch::Tensor Attend(const SoftmaxRows& rows, const Heads& all,
+                       const ops::AttentionMasks& masks) const {
+    const auto spread = [&](const torch::Tensor& x) {
+      return s_.group() == 1 ? x : x.repeat_interleave(s_.group(), 2);
+    };
+    ops::SoftmaxOptions options =
+        OptionsOf(s_, sinks_, is_training() ? dropout_ : 0.0);
+    if (masks.causal) options.window = s_.window;
+    const bool around = s_.context > 0 && !masks.causal;
+    const torch::Tensor keys = spread(all.keys), values = spread(all.values);
+    const torch::Tensor out =
+        around
+            ? ops::LocalAttention(all.queries, keys, values, s_.context, masks,
+                                  options)
+            : ops::FullAttention(all.queries, keys, values, masks, options).out;
+    if (!rows.gate.defined()) return out.flatten(2);
+    return (out * torch::sigmoid(rows.gate)).flatten(2);
+  }
+
+  const SoftmaxForm s_;
+  const double dropout_;
+  torch::nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr};
+  torch::nn::Linear gate_{nullptr}, out_{nullptr};
+  torch::Tensor query_norm_, key_norm_;  // [K], or [H K] and [G K]
+  torch::Tensor sinks_;                  // [H]
 };
 
-template <typename Kind>
-std::shared_ptr<Mixer> MakeSoftmax(const ModelConfig& layer, MixerPlace place) {
-  return std::make_shared<Kind>(layer, place);
+std::shared_ptr<Mixer> MakeSoftmaxForm(const ModelConfig& layer,
+                                       MixerPlace place) {
+  if (SoftmaxForm(layer).latent > 0) return MakeLatent(layer, place);
+  return std::make_shared<SoftmaxMixer>(layer, place);
 }
 
 }  // namespace
 
 std::vector<MixerRow> softmax::Mixers() {
-  return {{"full", MakeSoftmax<Full>},
-          {"local", MakeSoftmax<Local>},
-          {"exact-topk", MakeSoftmax<ExactTopk>},
-          {"conditional-full", MakeConditional},
-          GatedSoftmaxRow()};
+  return {{"full", MakeSoftmaxForm},
+          {"local", MakeSoftmaxForm},
+          {kGatedSoftmax, MakeSoftmaxForm},
+          {"exact-topk", MakeExactTopk},
+          {"conditional-full", MakeConditional}};
 }
 
 }  // namespace tarn::nn

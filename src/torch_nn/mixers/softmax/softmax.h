@@ -2,6 +2,7 @@
 // switch to linear attention at a length.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "torch_nn/mixers/registry.h"
@@ -9,12 +10,14 @@
 namespace tarn::nn {
 
 namespace softmax {
-/// full, local, exact-topk, conditional-full, gated-full.
+/// full, local, gated-full, exact-topk, conditional-full.
 std::vector<MixerRow> Mixers();
-}
-/// The mixer of mixers/softmax/form.h.
-MixerRow GatedSoftmaxRow();
+}  // namespace softmax
 
+/// The latent variant of mixers/softmax/form.h.
+std::shared_ptr<Mixer> MakeLatent(const ModelConfig& layer, MixerPlace place);
+std::shared_ptr<Mixer> MakeExactTopk(const ModelConfig& layer,
+                                     MixerPlace place);
 /// conditional-full: full up to length_limit tokens, then linear.
 std::shared_ptr<Mixer> MakeConditional(const ModelConfig& layer,
                                        MixerPlace place);
