@@ -174,7 +174,7 @@ class Gated final : public RuntimeMixer {
 
   // The second halves of projections of low rank.
   void MakeGates(MixerBlock& block) const {
-    const auto up = [&](const PackedMatrix& w, int64_t from, int64_t to) {
+    const auto up = [&](const WeightMatrix& w, int64_t from, int64_t to) {
       PackedMatMul(block.in.data + from, block.in.stride, block.rows(), w,
                    {block.extra.data + to, block.extra.stride},
                    block.executor());
@@ -315,7 +315,7 @@ class Gated final : public RuntimeMixer {
   const GatedVectors v_;
   const bool rotary_;
   const float beta_scale_;
-  PackedMatrix decay_up_, gate_up_;
+  WeightMatrix decay_up_, gate_up_;
   GateRow gates_;
   GatedNormOptions norm_;
 };

@@ -129,8 +129,8 @@ class Seven final : public TokenShift {
 
 
   const std::vector<float> key_scale_, key_rate_;  // [H K]
-  PackedMatrix w_query_, w_key_, w_value_, decay_down_w_, decay_up_;
-  PackedMatrix rate_down_w_, rate_up_, gate_down_w_, gate_up_;
+  WeightMatrix w_query_, w_key_, w_value_, decay_down_w_, decay_up_;
+  WeightMatrix rate_down_w_, rate_up_, gate_down_w_, gate_up_;
   GateRow decay_;
   int64_t rate_down_ = -1, gate_down_ = -1, rate_ = -1, reads_ = -1, gate_ = -1;
 };
@@ -230,8 +230,8 @@ class Six final : public TokenShift {
  private:
   const std::vector<float> base_;  // shift_base [D]
   std::vector<float> shift_up_;    // [inputs, D, rank]
-  PackedMatrix shift_down_w_, w_query_, w_key_, w_value_, w_gate_;
-  PackedMatrix decay_down_w_, decay_up_;
+  WeightMatrix shift_down_w_, w_query_, w_key_, w_value_, w_gate_;
+  WeightMatrix decay_down_w_, decay_up_;
   GateRow decay_;
   int64_t shift_down_ = -1, gate_ = -1;
 };

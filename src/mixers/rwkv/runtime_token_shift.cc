@@ -32,14 +32,14 @@ int64_t TokenShift::Keep(int64_t width) {
   return at;
 }
 
-PackedMatrix TokenShift::Matrix(MixerTensors& tensors, const std::string& name,
+WeightMatrix TokenShift::Matrix(MixerTensors& tensors, const std::string& name,
                                 int64_t rows, int64_t inputs, bool bias) {
-  PackedMatrix matrix = tensors.Stack({name}, {rows}, inputs, bias);
+  WeightMatrix matrix = tensors.Stack({name}, {rows}, inputs, bias);
   matrix_bytes_ += matrix.bytes();
   return matrix;
 }
 
-void TokenShift::Multiply(MixerBlock& block, const PackedMatrix& w,
+void TokenShift::Multiply(MixerBlock& block, const WeightMatrix& w,
                           int64_t from, int64_t to) const {
   PackedMatMul(block.extra.data + from, block.extra.stride, block.rows(), w,
                {block.extra.data + to, block.extra.stride}, block.executor());

@@ -59,10 +59,10 @@ class TokenShift : public RuntimeMixer {
   /// Columns of `extra` for `width` numbers of a row.
   int64_t Keep(int64_t width);
   /// extra columns `to` = W times `from`, for all rows.
-  void Multiply(MixerBlock& block, const PackedMatrix& w, int64_t from,
+  void Multiply(MixerBlock& block, const WeightMatrix& w, int64_t from,
                 int64_t to) const;
   /// A matrix without a bias, or with one; its bytes are counted.
-  PackedMatrix Matrix(MixerTensors& tensors, const std::string& name,
+  WeightMatrix Matrix(MixerTensors& tensors, const std::string& name,
                       int64_t rows, int64_t inputs, bool bias = false);
   /// The rows of a segment, `width` columns of `extra`.
   TensorView View(const MixerBlock& block, const Segment& segment,

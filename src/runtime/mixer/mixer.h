@@ -15,7 +15,7 @@
 #include "config/mixer_spec.h"
 #include "config/model_config.h"
 #include "core/error.h"
-#include "kernels/matmul/packed_matrix.h"
+#include "kernels/matmul/weight_matrix.h"
 #include "runtime/mixer/cross.h"
 #include "runtime/mixer/mixer_block.h"
 
@@ -26,10 +26,10 @@ class RuntimeMixer {
  public:
   virtual ~RuntimeMixer() = default;
 
-  const PackedMatrix& in() const { return in_; }    // [in width, d_model]
+  const WeightMatrix& in() const { return in_; }    // [in width, d_model]
   /// Numbers of a row of `in`; d_model where in() is empty.
   virtual int64_t in_width() const { return in_.outputs(); }
-  const PackedMatrix& out() const { return out_; }  // [d_model, out width]
+  const WeightMatrix& out() const { return out_; }  // [d_model, out width]
   /// Bytes of all weights as held.
   virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }
 
@@ -58,7 +58,7 @@ class RuntimeMixer {
                             int64_t share) const = 0;
 
  protected:
-  PackedMatrix in_, out_;
+  WeightMatrix in_, out_;
 };
 
 /// The tensors of one mixer by their names in MixerSpec::weights, and the
@@ -69,7 +69,7 @@ class MixerTensors {
   virtual std::vector<float> Vector(const std::string& name) = 0;
   /// The matrices `names` below one another (with name.bias if `biases`), as
   /// one matrix that a step reads: [sum of rows, inputs].
-  virtual PackedMatrix Stack(const std::vector<std::string>& names,
+  virtual WeightMatrix Stack(const std::vector<std::string>& names,
                              const std::vector<int64_t>& rows, int64_t inputs,
                              bool biases) = 0;
 };

@@ -171,7 +171,7 @@ void Block::CloseSublayer(const NormWeights& norm) {
   ForRows(config_.d_model, [&](int64_t r) { Norm(norm, x_[r], x_[r]); });
 }
 
-void Block::Project(const NormWeights& norm, const PackedMatrix& w, Rows to) {
+void Block::Project(const NormWeights& norm, const WeightMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
     const Rows from = Input(norm, begin, count);
     if (w.outputs() == 0) {
@@ -185,7 +185,7 @@ void Block::Project(const NormWeights& norm, const PackedMatrix& w, Rows to) {
   });
 }
 
-void Block::AddOut(const NormWeights& norm, const PackedMatrix& w) {
+void Block::AddOut(const NormWeights& norm, const WeightMatrix& w) {
   PackedMatMul(out.data, out.stride, rows(), w, {x_.data, x_.stride}, executor_,
                MatMulFinish::kAdd);
   CloseSublayer(norm);

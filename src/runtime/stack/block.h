@@ -36,9 +36,9 @@ class Block : public MixerBlock {
   void EmbedRows();
   /// to = W norm(x) in pre-norm models, W x in others; an empty W is the
   /// identity.
-  void Project(const NormWeights& norm, const PackedMatrix& w, Rows to);
+  void Project(const NormWeights& norm, const WeightMatrix& w, Rows to);
   /// x += W out, then the norm of post-norm models.
-  void AddOut(const NormWeights& norm, const PackedMatrix& w);
+  void AddOut(const NormWeights& norm, const WeightMatrix& w);
   /// x += FFN(in(x)), with norms as above. The part that reads the row before
   /// each is in channel_mix.cc; it is for segments with states.
   void FeedForward(const LayerWeights& w, int64_t layer);

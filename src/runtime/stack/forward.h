@@ -47,7 +47,7 @@ class Forward : private Block {
   // forward_step.cc: a single row, all layers in one region.
   bool StepsAsTeam() const;
   void RunStep();
-  const PackedMatrix* StepMatrix(int64_t phase) const;
+  const WeightMatrix* StepMatrix(int64_t phase) const;
   const void* NextOfStep(int64_t phase, int share) const;
   const float* StepResidual(int64_t sublayer, int worker);
   const float* StepInput(int64_t sublayer, int worker);

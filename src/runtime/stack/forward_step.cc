@@ -72,7 +72,7 @@ void Forward::RunStep() {
 }
 
 // The matrix of a phase; null for attention, and after the last phase.
-const PackedMatrix* Forward::StepMatrix(int64_t phase) const {
+const WeightMatrix* Forward::StepMatrix(int64_t phase) const {
   const size_t layer = static_cast<size_t>(phase / kPhases);
   if (layer == weights_.layers.size()) {
     const bool head = phase % kPhases == 0 && !head_rows_.empty();
@@ -95,7 +95,7 @@ const PackedMatrix* Forward::StepMatrix(int64_t phase) const {
 
 // Where a share of a phase begins to read; null when nothing follows.
 const void* Forward::NextOfStep(int64_t phase, int share) const {
-  if (const PackedMatrix* w = StepMatrix(phase)) {
+  if (const WeightMatrix* w = StepMatrix(phase)) {
     return w->Panel(Part(w->panels(), share, team_.width()).begin);
   }
   const int64_t layer = phase / kPhases;
@@ -130,7 +130,7 @@ const float* Forward::StepInput(int64_t sublayer, int worker) {
 }
 
 void Forward::StepPhase(int64_t phase, int share, int worker) {
-  const PackedMatrix* w = StepMatrix(phase);
+  const WeightMatrix* w = StepMatrix(phase);
   const int64_t layer = phase / kPhases;
   if (w == nullptr) {
     StepMix(layer, share, worker);
@@ -164,7 +164,7 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
       if (config_.feed_forward == FeedForwardKind::kSwiglu) {
         // The second factor comes first, then the one that it is multiplied
         // with: both matrices have the same panels.
-        const PackedMatrix& gate =
+        const WeightMatrix& gate =
             weights_.layers[static_cast<size_t>(layer)].linear1;
         const void* next = task.next;
         task.next = gate.Panel(panels.begin);
