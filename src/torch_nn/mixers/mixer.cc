@@ -203,10 +203,10 @@ std::pair<torch::Tensor, MixerState> Mixer::Prefill(
   CheckState("state", state, x);
   const int64_t batch = x.size(0), seq_len = x.size(1);
   CheckLengths("Mixer", lengths, x);
-  const Taken taken = {lengths.defined() ? lengths.to(x.device()) : lengths,
-                       lengths.defined()
-                           ? lengths.to(torch::kCPU)
-                           : torch::full({batch}, seq_len, torch::kInt64)};
+  const NewTokens taken = {lengths.defined() ? lengths.to(x.device()) : lengths,
+                           lengths.defined()
+                               ? lengths.to(torch::kCPU)
+                               : torch::full({batch}, seq_len, torch::kInt64)};
   MixerState next = state;
   torch::Tensor out = Projected(Continue(x, rotary, taken, next));
   next.lengths = state.lengths + taken.added;
@@ -214,7 +214,7 @@ std::pair<torch::Tensor, MixerState> Mixer::Prefill(
 }
 
 torch::Tensor Mixer::Continue(const torch::Tensor&, const RotaryTable&,
-                              const Taken&, MixerState&) {
+                              const NewTokens&, MixerState&) {
   Refuse("Prefill", "a mixer that can continue", kind(),
          "whose spec has a state and whose module does not read it");
 }

@@ -101,8 +101,8 @@ class Mixer : public torch::nn::Module {
   AttentionKind kind() const { return config_.attention; }
 
  protected:
-  /// Which of T new tokens count.
-  struct Taken {
+  /// Valid lengths of the new tokens: which of the T count.
+  struct NewTokens {
     torch::Tensor lengths;  // [B] int64 on the device of x; undefined: all
     torch::Tensor added;    // the same filled in, on the CPU
   };
@@ -122,8 +122,8 @@ class Mixer : public torch::nn::Module {
   /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
   /// are left to the caller. Called only where the spec has a state.
   virtual torch::Tensor Continue(const torch::Tensor& x,
-                                 const RotaryTable& rotary, const Taken& taken,
-                                 MixerState& state);
+                                 const RotaryTable& rotary,
+                                 const NewTokens& taken, MixerState& state);
   /// MemoryState and ReadUnprojected: called only where memory_form_ is set.
   virtual void FillMemory(const torch::Tensor& memory,
                           const torch::Tensor& key_mask,

@@ -38,7 +38,7 @@ class RunningSum : public Mixer {
   }
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
-                         const Taken& taken, MixerState& state) override {
+                         const NewTokens& taken, MixerState& state) override {
     const torch::Tensor places = torch::arange(x.size(1)).view({1, -1, 1});
     const torch::Tensor kept =
         x.masked_fill(places >= taken.added.view({-1, 1, 1}), 0.0);

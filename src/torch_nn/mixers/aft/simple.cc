@@ -47,7 +47,8 @@ class AftSimple : public ProjectedMixer {
   }
 
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable&,
-                              const Taken& taken, MixerState& state) override {
+                              const NewTokens& taken,
+                              MixerState& state) override {
     ops::AftSimpleOptions options;
     options.causal = true;
     options.key_lengths = taken.added.to(heads.keys.device());

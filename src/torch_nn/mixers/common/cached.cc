@@ -26,7 +26,7 @@ torch::Tensor AlignAtEnd(const torch::Tensor& rows, const torch::Tensor& added,
 
 torch::Tensor CachedMixer::ContinueHeads(const Heads& heads,
                                          const RotaryTable& rotary,
-                                         const Taken& taken,
+                                         const NewTokens& taken,
                                          MixerState& state) {
   const Heads turned = Turned(heads, rotary);
   const Heads all = {turned.queries,

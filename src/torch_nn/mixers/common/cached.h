@@ -22,7 +22,7 @@ class CachedMixer : public ProjectedMixer {
                                     const MixerState& state) = 0;
 
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable& rotary,
-                              const Taken& taken, MixerState& state) final;
+                              const NewTokens& taken, MixerState& state) final;
   /// Keys and values of all earlier tokens, or of the window: every rank sends
   /// its own to all.
   void StateBefore(const Heads& heads, const RotaryTable& rotary,
@@ -30,7 +30,8 @@ class CachedMixer : public ProjectedMixer {
 };
 
 /// Which of t + T keys a row may read at all, [B, t + T] bool; undefined where
-/// it may read every one. added [B] and state.lengths [B] as in Mixer::Taken.
+/// it may read every one. added [B] and state.lengths [B] as in
+/// Mixer::NewTokens.
 torch::Tensor CacheMask(const Heads& heads, const torch::Tensor& added,
                         const MixerState& state);
 

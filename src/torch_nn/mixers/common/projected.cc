@@ -81,7 +81,7 @@ torch::Tensor ProjectedMixer::MixPiece(const torch::Tensor& x,
   MixerState state = InitialState(batch);
   StateBefore(heads, rotary, cut, state);
   state.lengths = torch::full({batch}, cut.begin(), torch::kInt64);
-  const Taken all = {{}, torch::full({batch}, cut.size(), torch::kInt64)};
+  const NewTokens all = {{}, torch::full({batch}, cut.size(), torch::kInt64)};
   return ContinueHeads(heads, rotary, all, state).flatten(2);
 }
 
@@ -98,14 +98,15 @@ torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,
 
 torch::Tensor ProjectedMixer::Continue(const torch::Tensor& x,
                                        const RotaryTable& rotary,
-                                       const Taken& taken, MixerState& state) {
+                                       const NewTokens& taken,
+                                       MixerState& state) {
   return ContinueHeads(Split(ProjectPacked(x)), rotary, taken, state)
       .flatten(2);
 }
 
 torch::Tensor ProjectedMixer::ContinueHeads(const Heads& heads,
                                             const RotaryTable& rotary,
-                                            const Taken& taken,
+                                            const NewTokens& taken,
                                             MixerState& state) {
   return Mixer::Continue(heads.queries, rotary, taken, state);  // refuses
 }

@@ -38,7 +38,8 @@ class ProjectedMixer : public Mixer {
   /// Takes tokens that follow a state and advances it: [B, T, H, V].
   virtual torch::Tensor ContinueHeads(const Heads& heads,
                                       const RotaryTable& rotary,
-                                      const Taken& taken, MixerState& state);
+                                      const NewTokens& taken,
+                                      MixerState& state);
   /// Puts the keys and values of a memory into its state.
   virtual void FillHeads(const torch::Tensor& keys, const torch::Tensor& values,
                          const torch::Tensor& key_mask,
@@ -65,7 +66,7 @@ class ProjectedMixer : public Mixer {
                          const RotaryTable& rotary,
                          const NormLayer* norm) final;
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
-                         const Taken& taken, MixerState& state) final;
+                         const NewTokens& taken, MixerState& state) final;
   void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,
                   MixerState& state) const final;
   torch::Tensor ReadMemory(const torch::Tensor& x,

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostMaps = 4;  // that ops::LayerHeads takes
 
-// The state is S [B, H, K, V] and, behind a convolution, the rows [B, W - 1, C]
+// The state is S [B, H, K, V] and, after a convolution, the rows [B, W - 1, C]
 // that it still reads: of constant size. O(T) time.
 class Gated : public Mixer {
  public:
@@ -49,7 +49,7 @@ class Gated : public Mixer {
   }
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
-                         const Taken& taken, MixerState& state) override {
+                         const NewTokens& taken, MixerState& state) override {
     const Rows rows = Project(x, nullptr, {});
     torch::Tensor window;
     if (s_.width > 0) window = state["window"];

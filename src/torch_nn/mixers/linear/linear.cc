@@ -65,7 +65,8 @@ class Linear : public ProjectedMixer {
   }
 
   torch::Tensor ContinueHeads(const Heads& heads, const RotaryTable& rotary,
-                              const Taken& taken, MixerState& state) override {
+                              const NewTokens& taken,
+                              MixerState& state) override {
     LinearHeads in = In(heads, /*causal=*/true);
     in.key_lengths = taken.lengths;
     ops::LinearState sums = Sums(state);

@@ -71,7 +71,7 @@ class Rwkv : public Mixer {
   }
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
-                         const Taken& taken, MixerState& state) override {
+                         const NewTokens& taken, MixerState& state) override {
     const torch::Tensor before = state["shift"];
     const RwkvInputs in = Prepare(x, before);
     ops::GatedOptions options = Options(in);

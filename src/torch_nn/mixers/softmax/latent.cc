@@ -65,7 +65,7 @@ class LatentMixer : public Mixer {
   }
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
-                         const Taken& taken, MixerState& state) override {
+                         const NewTokens& taken, MixerState& state) override {
     const LatentRows rows = Project(x, nullptr, rotary);
     const torch::Tensor before = state["latent"];
     const torch::Tensor all = torch::cat({before, rows.latent}, 1);

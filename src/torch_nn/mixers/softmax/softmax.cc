@@ -81,7 +81,7 @@ class SoftmaxMixer : public Mixer {
   }
 
   torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
-                         const Taken& taken, MixerState& state) override {
+                         const NewTokens& taken, MixerState& state) override {
     const SoftmaxRows rows = Project(x, nullptr, rotary);
     const Heads all = {rows.heads.queries,
                        torch::cat({state["keys"], rows.heads.keys}, 1),
