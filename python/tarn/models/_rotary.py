@@ -2,7 +2,7 @@
 model, for whole sequences and steps.
 
 rotary_place "before" rotates queries and keys before they are compared. "after"
-turns the features of linear attention, and those of the numerator alone: turned
+rotates the features of linear attention, and those of the numerator alone: rotated
 features may be negative, so that the denominator has to see the plain ones.
 
     out_i = sum_j (R_i phi(q_i)) . (R_j phi(k_j)) v_j / sum_j phi(q_i) . phi(k_j)
@@ -190,7 +190,7 @@ def places_after(state: Any, batch: int, seq_len: int) -> torch.Tensor:
 
 
 class RotaryAttentionLayer(AttentionLayer):
-    """An AttentionLayer that turns queries and keys by their places before they
+    """An AttentionLayer that rotates queries and keys by their positions before they
     are compared."""
 
     def __init__(self, inner: torch.nn.Module, view: dict[str, Any]) -> None:
@@ -212,8 +212,8 @@ class RotaryAttentionLayer(AttentionLayer):
 
 
 class TurnedConditionalAttention(ConditionalFullAttention):
-    """A ConditionalFullAttention with rotary positions: it turns queries and keys for its
-    full_attention, whichever that is, and its other_attention turns features."""
+    """A ConditionalFullAttention with rotary positions: it rotates queries and keys for
+    its full_attention, whichever that is, and its other_attention rotates features."""
 
     def __init__(self, plain: ConditionalFullAttention, rotation: Rotation) -> None:
         other = TurnedLinearAttention(plain.other_attention, rotation)

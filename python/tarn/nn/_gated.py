@@ -32,7 +32,7 @@ class GatedMixer(GatedWeights):
     key_projection, value_projection, out_projection (no biases), norm, and those that
     the form has besides. What is fixed (log_decay, lower_bound) are buffers. Matrices
     begin as torch.nn.Linear's, filters as torch.nn.Conv1d's. State: S [B, H, K, V] and,
-    behind a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
+    after a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
     """
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
@@ -67,7 +67,7 @@ class GatedMixer(GatedWeights):
         return super()._first(wide(x))
 
     def _places(self, x: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor | None:
-        """Places of T tokens from `first` on; None where rows are not turned."""
+        """Positions of T tokens from `first` on; None where rows are not rotated."""
         if not self.form["rotary"] or self.view["positions"] != "rotary":
             return None
         return first + torch.arange(x.shape[1], device="cpu")
@@ -120,7 +120,7 @@ class GatedMixer(GatedWeights):
         """Queries, keys and values side by side; the output gate, the decays and the
         betas, None where the form has none. One product for all of them. Rows that are
         not kept are zeros in front of it, so that gradients of the maps do not meet
-        them, and behind it."""
+        them, and after it."""
         weights = [getattr(self, name).weight for name in self._first_maps]
         if len(weights) > _MOST_MAPS:  # the last ones are the narrow ones
             weights = [*weights[: _MOST_MAPS - 1], torch.cat(weights[_MOST_MAPS - 1 :])]

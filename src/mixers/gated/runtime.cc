@@ -106,8 +106,8 @@ class Gated final : public RuntimeMixer {
   }
   int64_t row_floats() const override { return at_.extra_width; }
 
-  // The parts of a row before the recurrence and behind it are rows by
-  // themselves; the recurrence is a task for each sequence and key head.
+  // The parts before and after the recurrence treat each row separately; the
+  // recurrence is a task for each sequence and key head.
   void Mix(MixerBlock& block, int64_t layer) const override {
     MakeGates(block);
     Convolve(block, layer);
@@ -221,7 +221,7 @@ class Gated final : public RuntimeMixer {
         Silu(in + at_.value, s_.values);
       }
     }
-    if (rotary_) {  // queries and keys lie side by side
+    if (rotary_) {  // queries and keys are adjacent
       const float* cos = block.places[row];
       RotateRow(cos, cos + s_.d_key / 2, 2 * s_.heads, s_.d_key,
                 in + at_.query);

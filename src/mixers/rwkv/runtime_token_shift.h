@@ -14,7 +14,7 @@
 
 namespace tarn::mixers {
 
-/// The mixer has no first product of its own: `in` holds the normalised rows,
+/// The mixer has no first product: `in` holds the normalised rows,
 /// and every product reads another mixture of a row and the one before it.
 class TokenShift : public RuntimeMixer {
  public:
@@ -41,7 +41,7 @@ class TokenShift : public RuntimeMixer {
 
   TokenShift(const ModelConfig& layer, MixerTensors& tensors);
 
-  /// Makes the mixtures of all rows: MixRow for each, and what stands between.
+  /// Makes the mixtures of all rows: MixRow for each, and the step between.
   virtual void Shift(MixerBlock& block, int64_t layer) const = 0;
   /// Makes queries, keys, values, gates and what else a head reads.
   virtual void Project(MixerBlock& block) const = 0;

@@ -40,7 +40,7 @@ struct SoftmaxForm {
   int64_t values() const { return key_heads * d_value; }
   int64_t outputs() const { return heads * d_value; }
   int64_t group() const { return heads / key_heads; }
-  /// Channels of a head's query or key beside the shared ones.
+  /// Channels of a head's query or key besides the shared ones.
   int64_t own_key() const { return d_key - shared; }
   /// Numbers of a token that the latent variant keeps.
   int64_t latent_row() const { return latent + shared; }

@@ -116,7 +116,7 @@ class Softmax final : public RuntimeMixer {
         });
   }
 
-  // Norm of each head, then rotation, of `heads` heads that lie side by side.
+  // Norm of each head, then rotation, of `heads` adjacent heads.
   void Prepare(const MixerBlock& block, int64_t row, int64_t heads,
                const std::vector<float>& weight, float* x) const {
     if (s_.norm == HeadNorm::kHead) {
@@ -158,7 +158,7 @@ class Softmax final : public RuntimeMixer {
       float* x = block.in[row];
       if (s_.norm == HeadNorm::kFull) {
         PrepareFull(block, row, x);
-      } else if (s_.norm == HeadNorm::kNone) {  // heads lie side by side
+      } else if (s_.norm == HeadNorm::kNone) {  // heads are adjacent
         RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
                     s_.d_key, x);
       } else {
@@ -202,7 +202,7 @@ class Softmax final : public RuntimeMixer {
     for (int64_t i = 0; i < segment.count; ++i) {
       Keep(block, segment.row + i, share, state.position + i, cache, prepared);
     }
-    // Several rows read the keys repeatedly, a single row goes on to the next
+    // Several rows read the keys repeatedly, a single row continues to the next
     // head.
     cache.streams = segment.count == 1;
     cache.next =

@@ -1,5 +1,5 @@
 // The runtime half of a mixer: one object per layer, which holds the layer's
-// weights and turns rows into rows over the state. A layer runs it in three
+// weights and maps rows to rows over the state. A layer runs it in three
 // parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products
 // belong to the stack, the middle to the mixer. A mixer without W_in gets in =
 // norm(x). Virtual calls are made once per
@@ -62,7 +62,7 @@ class RuntimeMixer {
 };
 
 /// The tensors of one mixer by their names in MixerSpec::weights, and the
-/// memory its matrices lie in.
+/// memory that holds its matrices.
 class MixerTensors {
  public:
   virtual ~MixerTensors() = default;

@@ -11,8 +11,8 @@
 //   3  h = act(W_1 In(y)), or silu(W_1 In(y)) * W_3 In(y)
 //   4  x = Res(y) + W_2 h
 // Pre-norm: In = LN, Res(x) = x. Post-norm: both are the norm that closes the
-// sublayer before. x and y are two rows, so that nobody reads what another
-// share writes.
+// sublayer before. x and y are two rows, so that no share reads what another
+// one writes.
 #include <algorithm>
 
 #include "runtime/stack/forward.h"
@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kPhases = 5;  // of a layer
 // The least bytes of a layer: below, a hand-over costs more than a share saves.
 constexpr int64_t kLeastBytes = 262144;
-// Bytes of the next product that the end of one prefetches, and bytes behind
+// Bytes of the next product that the end of one prefetches, and bytes after
 // them that a worker prefetches while it waits for the others.
 constexpr int64_t kFetched = 4096, kIdleFetch = 8192;
 

@@ -67,7 +67,7 @@ TEST(Encoder, EqualsPlainLayers) {
   }
 }
 
-// Dropout stands after attention, after the activation and after linear2, and
+// Dropout comes after attention, after the activation and after linear2, and
 // draws in that order.
 TEST(EncoderLayer, DropoutPlaces) {
   for (const Norm norm : {Norm::kPost, Norm::kPre}) {
@@ -107,7 +107,7 @@ TEST(EncoderLayer, DropoutPlaces) {
 }
 
 // A part that reads the row before each: ragged pieces equal the whole sequence
-// whatever stands past their ends, and rows that are not kept count as none.
+// whatever is past their ends, and rows that are not kept count as none.
 TEST(EncoderLayer, ChannelMixIgnoresPadding) {
   for (const Norm norm : {Norm::kPost, Norm::kPre}) {
     ModelConfig config = SmallConfig();

@@ -55,7 +55,7 @@ int64_t RowsToMake(const RowRange& have, const RowRange& want) {
   return grows ? std::max(want.count, 2 * have.count) : want.count;
 }
 
-// Rows of a table that can be used on `device`: none if it lies on another, so
+// Rows of a table that can be used on `device`: none if it is on another, so
 // that it is made there once and not copied at every call.
 int64_t RowsOn(at::Device device, const at::Tensor& table) {
   return table.defined() && table.device() == device ? table.size(0) : 0;

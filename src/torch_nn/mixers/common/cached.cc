@@ -51,7 +51,7 @@ void CachedMixer::StateBefore(const Heads& heads, const RotaryTable& rotary,
 }
 
 // Old keys end at t and new ones begin there: the keys of a row are contiguous,
-// and query i stands at t + i.
+// and query i is at t + i.
 torch::Tensor CacheMask(int64_t before, const torch::Tensor& rows,
                         const torch::Tensor& added,
                         const torch::Tensor& lengths) {

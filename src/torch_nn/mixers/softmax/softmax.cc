@@ -1,4 +1,4 @@
-// The module of mixers/softmax/form.h with keys and values of its own: 'full',
+// The module of mixers/softmax/form.h with its own keys and values: 'full',
 // 'local', 'gated-full'.
 #include "torch_nn/mixers/softmax/softmax.h"
 
