@@ -140,10 +140,10 @@ TARN_API tarn_status tarn_state_save(const tarn_state* state, const char* path,
 TARN_API tarn_status tarn_state_load(const tarn_model* model, const char* path,
                                      tarn_state** state, tarn_error** error);
 /* The same file as bytes in memory, for a caller that keeps it elsewhere. Into
- * `bytes`, at most `capacity` of them; *size is their number, also when the call
- * fails with TARN_ERROR_SHAPE because capacity is smaller. bytes NULL: only
- * counts. tarn_state_deserialize checks bytes as tarn_state_load checks a file
- * and keeps no pointer to them. */
+ * `bytes`, at most `capacity` of them; *size is their number, also when the
+ * call fails with TARN_ERROR_SHAPE because capacity is smaller. bytes NULL:
+ * only counts. tarn_state_deserialize checks bytes as tarn_state_load checks a
+ * file and keeps no pointer to them. */
 TARN_API tarn_status tarn_state_serialize(const tarn_state* state, void* bytes,
                                           uint64_t capacity, uint64_t* size,
                                           tarn_error** error);
@@ -274,7 +274,8 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
  * always whole characters), which are valid during the call. With stop texts
  * the bytes are those that no stop text can reach any more; bytes held back
  * before a stop token come with token -1. A result other than 0 ends the run,
- * which is not an error. Must not throw. `user` is the pointer of the options. */
+ * which is not an error. Must not throw. `user` is the pointer of the
+ * options. */
 typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
                                        const char* text, uint64_t bytes);
 
@@ -300,7 +301,8 @@ typedef struct tarn_generate_options {
   uint64_t stop_token_count;
 } tarn_generate_options;
 #define TARN_GENERATE_OPTIONS_INIT \
-  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0 }
+  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0,     \
+    NULL, 0 }
 
 /* Consumes a prompt and generates text: draws a token as tarn_sample does with
  * the state's position, consumes it, passes it to the callback, and repeats.

@@ -441,9 +441,10 @@ class Model:
         stop: a text, or up to 64 of 1 to 4,096 bytes: the text ends before the
         first that appears, whatever tokens it is split over, and pieces are held
         back as long as one may begin in them; the state holds its tokens.
-        stop_tokens: tokens that end the text and are not consumed. Other arguments as in `sample`. Raises ValueError, before any work, for
-        arguments out of range, models that write no text, and more tokens than a
-        model has learned positions (its `max_positions`)."""
+        stop_tokens: tokens that end the text and are not consumed. Other arguments
+        as in `sample`. Raises ValueError, before any work, for arguments out of
+        range, models that write no text, and more tokens than a model has learned
+        positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
         sampler = sampling(temperature, top_k, top_p, min_p, seed)
         state = self.state() if state is None else state

@@ -97,8 +97,8 @@ struct GenerateResult {
   int64_t tokens = 0;         // generated
   bool stopped = false;       // by `stop`; not by the sink or an end
   SequenceEnd end = SequenceEnd::kNone;  // none where the caller ended it
-  // Bytes of consumed tokens that no token told, because a stop text may begin
-  // in them, or because a stop token followed.
+  // Bytes of consumed tokens that the sink did not get, because a stop text may
+  // begin in them, or because a stop token followed.
   std::string held;
   double prefill_ms = 0;
   double first_token_ms = 0;  // from the start of prefill to the first draw

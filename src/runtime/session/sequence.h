@@ -20,12 +20,12 @@ struct SequenceOptions {
   SamplerOptions sampler;
   /// Tokens that end the text without being part of it.
   std::vector<int32_t> stop_tokens;
-  /// Texts that end it: neither they nor what follows them is told.
+  /// Texts that end it; text() gives neither them nor what follows them.
   std::vector<std::string> stop_texts;
 };
 
 enum class SequenceEnd {
-  kNone,    // it can go on
+  kNone,    // it can continue
   kBudget,  // as many tokens as it may have
   kStopToken,
   kStopText
@@ -42,7 +42,7 @@ class Sequence {
   Sequence(const Tokenizer& tokenizer, SequenceOptions options);
 
   /// Begins with a prompt, after which at most `max_tokens` tokens (0 or more)
-  /// are drawn. A sequence that has ended may begin again and so go on.
+  /// are drawn. A sequence that has ended may begin again and so continue.
   void Begin(std::span<const int32_t> prompt, int64_t max_tokens);
 
   /// Tokens that the model must consume next, in order.
