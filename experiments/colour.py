@@ -16,7 +16,7 @@ from experiments.timed_images import Timed
 SETS = ("cifar10", "cifar10-lossless-4k")
 _RECORD = 1 + 3 * 32 * 32  # a label, then three planes
 _MOST_BYTES = 64 << 20
-_TEST = {"quick": 8, "cpu": 200, "full": 1000}  # images that judge, seen by nothing else
+_TEST = {"quick": 8, "cpu": 200, "full": 1000}  # images for evaluation, used for nothing else
 _SECONDS = {"quick": 2.0, "cpu": 360.0, "full": 600_000.0}  # of one training
 # A run takes six minutes. LSH attention is shown too, not compared.
 _SEEDS = {

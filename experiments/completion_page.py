@@ -89,7 +89,7 @@ def criteria(result: JsonDict) -> list[Criterion]:
 
 
 def _alike(kind: str, judged: JsonDict, size: str) -> Criterion:
-    """What the eye sees on the grids, as a number. Only linear's judges the claim."""
+    """What the eye sees on the grids, as a number. Only linear's decides the claim."""
     name, reported = _name_of(kind), kind != "linear"
     part = f"{kind}'s completions look like the image's class"
     if not judged["images"] or size == "quick":

@@ -240,9 +240,9 @@ def _change(result: JsonDict) -> float | None:
 
 
 def _still(result: JsonDict) -> Criterion:
-    """A goal that judges the experiment, not the claim. It also measures the schedule: where
-    the rate goes to zero, accuracies come to rest whether or not more updates would change
-    them."""
+    """A goal that tests the experiment, not the claim. It also measures the schedule:
+    where the rate goes to zero, accuracies come to rest whether or not more updates
+    would change them."""
     name = (
         "largest median change of accuracy over the last quarter of the cosine schedule, "
         "which ends at a rate of zero"

@@ -30,7 +30,7 @@ _KINDS = ("linear", "softmax", "reformer")
 
 @dataclass(frozen=True)
 class Timed:
-    """What is trained, for how long, and what judges it. `seeds` names the kinds
+    """What is trained, for how long, and what evaluates it. `seeds` names the kinds
     and how many seeds each has."""
 
     label: str  # of its parts

@@ -1,6 +1,6 @@
 #!/bin/bash
 # One training over 4 machines with 2 ranks each: sbatch examples/cluster/slurm.sh
-# The folder of the run and the data lie on a file system that all machines see.
+# The folder of the run and the data are on a file system that all machines see.
 #SBATCH --job-name=tarn
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1

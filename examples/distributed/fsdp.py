@@ -3,7 +3,7 @@ checkpoint:
 
     torchrun --standalone --nproc-per-node 2 examples/distributed/fsdp.py --checkpoint models/fsdp
 
-Parameters, gradients and optimiser state lie in parts on the ranks; each layer is
+Parameters, gradients and optimiser state are split over the ranks; each layer is
 put together when it is needed. What is saved can be loaded by another number of
 ranks.
 """

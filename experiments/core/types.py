@@ -46,7 +46,8 @@ class Learner:
 
 @dataclass(frozen=True)
 class Evidence:
-    """One comparison that a criterion rests on; experiments/core/verdict.py judges it.
+    """One comparison that a criterion rests on; experiments/core/verdict.py evaluates
+    it.
 
     better, worse  the models that the claim says are ahead and behind; one of the two is
                    empty where a model is held against a bound

@@ -32,7 +32,7 @@ PAGES = {
 HIGHLIGHTED = {".py": "python", ".cc": "cpp", ".h": "cpp", ".hpp": "cpp", ".sh": "bash",
                ".json": "json", ".yml": "yaml", ".cff": "yaml", ".cmake": "cmake"}  # fmt: skip
 # Modules of the package that are shown on the page of another.
-BESIDE = {"tarn.recurrent": ("tarn.recurrent.transformers", "tarn.recurrent.attention")}
+SHOWN_WITH = {"tarn.recurrent": ("tarn.recurrent.transformers", "tarn.recurrent.attention")}
 
 FENCE = re.compile(r"^\s*(```+|~~~+)")
 CODE = re.compile(r"(`+[^`]*`+)")
@@ -154,7 +154,7 @@ def source_page(path: str) -> str:
 def python_page(module: str) -> str:
     """The reference of a module, from its docstrings."""
     text = f"# {module}\n\n::: {module}\n"
-    for other in BESIDE.get(module, ()):
+    for other in SHOWN_WITH.get(module, ()):
         text += f"\n## {other}\n\n::: {other}\n    options:\n      heading_level: 3\n"
     return text
 

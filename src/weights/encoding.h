@@ -1,5 +1,5 @@
-// How a file stores numbers. An encoding is about files; how matrices lie in
-// memory is a weight format (kernels/matmul/weight_format.h).
+// How a file stores numbers. An encoding is about files; how matrices are
+// stored in memory is a weight format (kernels/matmul/weight_format.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""A model whose weights lie in shards: the same model, and faults that name their file."""
+"""A model with sharded weights: the same model, and faults that name their file."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""--init from a model whose weights lie in shards."""
+"""--init from a model with sharded weights."""
 
 import json
 import shutil

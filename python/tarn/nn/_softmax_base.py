@@ -1,4 +1,4 @@
-"""What softmax attention with keys and values of its own and its latent variant share."""
+"""What softmax attention with its own keys and values and its latent variant share."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ struct GenerateOptions {
 /// Holds references to its arguments. One thread at a time.
 class Generation {
  public:
-  /// Goes on from `state`. Throws ArgumentError for options out of range and
+  /// Continues from `state`. Throws ArgumentError for options out of range and
   /// for a model that writes no text.
   Generation(const Model& model, const Tokenizer& tokenizer, State& state,
              const GenerateOptions& options);

@@ -1,5 +1,5 @@
 // The parts of a state's file: which tensors there are, and where their floats
-// lie in a state. Private to state_write.cc and state_read.cc.
+// are in a state. Private to state_write.cc and state_read.cc.
 #pragma once
 
 #include <algorithm>

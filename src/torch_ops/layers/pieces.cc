@@ -1,6 +1,6 @@
 // torch.ops.tarn.pieces: a tensor [B, T, sum of widths] cut along its last
 // axis, as torch's split does. Its gradient is free where those of the pieces
-// lie side by side as well, which the attention operators ensure: torch's split
+// are side by side as well, which the attention operators ensure: torch's split
 // would copy them together.
 #include <ATen/ops/cat.h>
 #include <torch/csrc/autograd/custom_function.h>

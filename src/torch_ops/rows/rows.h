@@ -1,5 +1,5 @@
 // What the operators of rows share: which calls their kernels serve, and rows
-// where they lie.
+// in place.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -68,10 +68,11 @@ class Optimizer {
   int64_t updates_ = 0;
 };
 
-/// parameters: name and leaf tensor, float32, all on one device, where the state
-/// lies too. ranks outlives the result. shard: each rank keeps and updates its
-/// part of the state: gradients are summed by a reduce-scatter, parameters come
-/// back by an all-gather. Without it the gradients are those of all ranks already.
+/// parameters: name and leaf tensor, float32, all on one device, where the
+/// state is too. ranks outlives the result. shard: each rank keeps and updates
+/// its part of the state: gradients are summed by a reduce-scatter, parameters
+/// come back by an all-gather. Without it the gradients are those of all ranks
+/// already.
 std::unique_ptr<Optimizer> MakeOptimizer(NamedTensors parameters,
                                          UpdateRule rule, Ranks& ranks,
                                          bool shard = false);

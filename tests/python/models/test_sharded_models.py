@@ -1,4 +1,4 @@
-"""Model directories whose weights lie in shards: load_model and the runtime."""
+"""Model directories with sharded weights: load_model and the runtime."""
 
 import json
 import pathlib

@@ -77,8 +77,8 @@ class Gated : public Mixer {
   }
 
   // One product for all maps of x or of norm(x). Rows that are not kept are
-  // zeros before it, so that gradients of the maps do not meet them, and behind
-  // it, as the norm of zeros may be its bias.
+  // zeros before it, so that they do not enter the gradients of the maps, and
+  // after it, as the norm of zeros may be its bias.
   Rows Project(const torch::Tensor& x, const NormLayer* norm,
                const torch::Tensor& kept) const {
     ops::LayerHeadsArguments a;
