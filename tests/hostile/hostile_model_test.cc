@@ -1,6 +1,6 @@
 // Mutates the files of a small real model and opens what comes out. Each must
-// be refused in one line or give a working model, in bounded memory; a signal, a
-// leak or a sanitizer's report fails the test.
+// be refused in one line or give a working model, in bounded memory; a signal,
+// a leak or a sanitizer's report fails the test.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -191,9 +191,7 @@ class HostileModel : public ::testing::Test {
     root_ = std::filesystem::path(::testing::TempDir()) /
             ("tarn_hostile_" + std::to_string(getpid()));
   }
-  void TearDown() override {
-    std::filesystem::remove_all(root_);
-  }
+  void TearDown() override { std::filesystem::remove_all(root_); }
 
   Files WriteAndRead(const ModelConfig& config, const Tokenizer& tokenizer) {
     WriteRandomModel(root_ / "good", config, tokenizer, 1);
@@ -394,6 +392,40 @@ TEST_F(HostileModel, GiantCountsAreRefusedWithoutTheMemory) {
     }
   }
   EXPECT_EQ(outcome.working, 0);
+}
+
+// The index of shards, and a header of one: what they claim is refused in one
+// line, or is the model.
+TEST_F(HostileModel, ThousandIndexes) {
+  const Files files =
+      WriteAndRead(TinyConfig(MixerKind("linear")), Tokenizer::Byte());
+  const std::string dir = Put(files);
+  std::filesystem::rename(dir + "/model.safetensors", dir + "/shard");
+  const std::string index = dir + "/model.safetensors.index.json";
+  std::string good = "{\"metadata\":{\"total_size\":1},\"weight_map\":{";
+  const char* separator = "";
+  for (const auto& [name, shape] :
+       WeightShapes(TinyConfig(MixerKind("linear")))) {
+    good += StrCat(separator, "\"", name, "\":\"shard\"");
+    separator = ",";
+  }
+  good += "}}";
+  Outcome outcome;
+  WriteFileAtomically(index, good);
+  Try(dir, outcome);
+  EXPECT_EQ(outcome.working, 1);
+  Mutator mutator(22);
+  for (int i = 0; i < 1000 && !HasFailure(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "mutation " << i);
+    std::string bytes = good;
+    mutator.Mutate(bytes);
+    WriteFileAtomically(index, bytes);
+    Try(dir, outcome);
+  }
+  EXPECT_EQ(outcome.refused + outcome.working, 1001);
+  EXPECT_GT(outcome.refused, 500);
+  // Changes within the metadata change no model.
+  EXPECT_GT(outcome.working, 1);
 }
 
 TEST_F(HostileModel, FilesThatAreNoFiles) {
