@@ -197,6 +197,7 @@ void CheckPositions(const ModelConfig& config) {
     RefuseKey("d_key", "an even width for rotary positions",
               StrCat(config.d_key));
   }
+  CheckRotaryScaling("rotary_", config.rotary_base, config.Scaling());
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ namespace {
 
 // Sections of the keys in fields.cc, in the order of the file. Those of the
 // oldest registered keys follow `layers`, the others come last.
-constexpr std::array<const char*, 8> kCoreSections = {
+constexpr std::array<const char*, 9> kCoreSections = {
     "model", "layers",       "positions", "norm",
-    "feed_forward", "image", "recurrent", "convolution"};
+    "feed_forward", "image", "recurrent", "convolution", "rotary_scaling"};
 constexpr size_t kBeforeOldest = 2;
 
 struct Rows {

@@ -95,6 +95,10 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   }
   if (section == "convolution") return finished.arch == Arch::kCnn;
   if (!finished.HasAttention()) return false;
+  if (section == "rotary_scaling") {
+    return finished.positions == Positions::kRotary &&
+           finished.rotary_scaling != RotaryScalingKind::kNone;
+  }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;
   }

@@ -14,6 +14,7 @@
 #include "config/own_key.h"
 #include "core/error.h"
 #include "core/norm_kind.h"
+#include "core/rotary_scaling.h"
 
 namespace tarn {
 
@@ -95,6 +96,15 @@ struct ModelConfig {
   /// Keys that mixers registered (own_key.h) and that are not at their defaults:
   /// read them by KeyOf, set them by SetKey.
   std::map<std::string, OwnValue, std::less<>> own;
+  // Rotary positions beyond the length of the training (core/rotary_scaling.h):
+  // a section that a file holds only where there is a scaling.
+  RotaryScalingKind rotary_scaling = RotaryScalingKind::kNone;
+  double rotary_factor = 1.0;
+  int64_t rotary_original_positions = 0;
+  double rotary_low = 1.0;
+  double rotary_high = 0.0;
+  double rotary_magnitude = 0.0;
+  bool rotary_truncate = true;
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -102,6 +112,12 @@ struct ModelConfig {
   int64_t EmbeddingWidth() const;
   /// Channels of a query or key that rotary positions rotate, in all layers.
   int64_t RotaryWidth() const;
+  /// How their frequencies are scaled.
+  RotaryScaling Scaling() const {
+    return {rotary_scaling, rotary_factor,    rotary_original_positions,
+            rotary_low,     rotary_high,      rotary_magnitude,
+            rotary_truncate};
+  }
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
   /// Whether the model reads frames of numbers (ctc) in place of tokens.

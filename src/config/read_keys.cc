@@ -77,7 +77,7 @@ constexpr Condition kConditions[] = {
 bool IsCommon(std::string_view section) {
   for (const char* common :
        {"model", "layers", "positions", "norm", "feed_forward", "image",
-        "recurrent", "convolution"}) {
+        "recurrent", "convolution", "rotary_scaling"}) {
     if (section == common) return true;
   }
   return false;
