@@ -31,7 +31,7 @@ class TokenizerForm {
 
 using TokenizerFormPointer = std::shared_ptr<const TokenizerForm>;
 
-// One maker a type; what they throw stands at Tokenizer's functions.
+// One factory per type; Tokenizer's functions document what they throw.
 TokenizerFormPointer ByteForm();
 TokenizerFormPointer CharForm(std::vector<uint32_t> code_points);
 TokenizerFormPointer IdsForm(int64_t vocab_size);
