@@ -53,7 +53,7 @@ bool HasPlace(const OwnKey& key) {
   return !key.after.empty() || !key.before.empty();
 }
 
-// Where a key stands in lists: keys with the same neighbour in the order of
+// The position of a key in lists: keys with the same neighbour in the order of
 // their registration.
 std::list<ConfigField>::iterator PlaceOf(const OwnKey& key) {
   std::list<ConfigField>& fields = TheRows().fields;
@@ -134,7 +134,7 @@ void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
     const std::string& in = key.section.empty() ? section : key.section;
     if (std::find(taken.begin(), taken.end(), in) != taken.end()) {
       throw ArgumentError("RegisterMixer: family",
-                          "a section of its own for its keys", Quoted(in));
+                          "a separate section for its keys", Quoted(in));
     }
     CheckOwn(key);
     if (!names.insert(key.name).second ||

@@ -131,7 +131,7 @@ constexpr ConfigField kFields[] = {
      "seq2seq: cross attention; default: linear with attention linear, "
      "otherwise full",
      CrossChoice(), "model"},
-    {"bidirectional", "an lstm of classify or ctc reads in both directions",
+    {"bidirectional", "bidirectional LSTM (classify, ctc)",
      BoolField{&C::bidirectional}, "recurrent"},
     {"kernel_size", "tokens that a convolution of 'cnn' sees",
      IntegerField{&C::kernel_size, 1, kMaxKernel}, "convolution"},

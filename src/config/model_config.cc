@@ -11,7 +11,7 @@ namespace {
 void CheckRanges(const ModelConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
     if (InRange(field, config)) continue;
-    // An enum outside its words has no text of its own.
+    // An enum outside its words has no text.
     const auto* own = std::get_if<OwnField>(&field.kind);
     const bool choice =
         own != nullptr ? std::holds_alternative<WordKey>(own->key->type)

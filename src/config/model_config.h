@@ -55,8 +55,8 @@ struct ModelConfig {
   int64_t n_layers = 4;
   int64_t n_heads = 4;
   int64_t d_key = 0;  // per head; 0 in memory before FinishConfig
-  int64_t d_value = 0;  // per head; likewise
-  int64_t d_ff = 0;     // likewise: 4 * d_model
+  int64_t d_value = 0;  // per head; the same
+  int64_t d_ff = 0;     // 0 before FinishConfig: 4 * d_model
   AttentionKind attention{};  // the first mixer of the registry
   Positions positions = Positions::kLearned;
   PositionCombine position_combine = PositionCombine::kAdd;
@@ -83,7 +83,7 @@ struct ModelConfig {
   // Format version 3 adds the rest.
   int64_t n_mixtures = 0;      // image: logistics of a byte, 0: 10; otherwise 0
   int64_t image_height = 0;    // image: 1 or more; otherwise 0
-  int64_t image_width = 0;     // likewise
+  int64_t image_width = 0;     // the same
   int64_t image_channels = 0;  // image: 1 or 3; otherwise 0
   int64_t input_dim = 0;       // ctc: numbers of a frame; otherwise 0
   // Format version 4 adds the rest, and sections.
