@@ -1,6 +1,6 @@
 """Checks the direction of data flow: a folder includes only from its left.
 
-core -> config -> mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
+core -> config -> feed_forward, mixers, kernels -> torch_ops -> torch_nn | text -> runtime -> front ends
 (cli, train); data (files to rows) builds on text. The files of a family of mixers are
 on floors by the prefix of their names: form*, what every side needs to know of a
 layer; spec*, the rows of the registry; runtime*, the half that the runtime executes.
@@ -22,6 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "src"
 ALLOWED = {
     "core": {"core"},
     "config": {"core", "config"},
+    "feed_forward": {"core", "config", "feed_forward"},
     "mixers/form": {"core", "config", "mixers/form"},
     "mixers/spec": {"core", "config", "mixers/form", "mixers/spec"},
     "mixers/runtime": {
@@ -37,10 +38,19 @@ ALLOWED = {
     "weights": {"core", "weights"},
     "text": {"core", "config", "text"},
     "data": {"core", "config", "text", "data"},
-    "runtime": {"core", "config", "kernels", "weights", "text", "runtime"},
+    "runtime": {"core", "config", "feed_forward", "kernels", "weights", "text", "runtime"},
     "capi": {"core", "config", "kernels", "text", "runtime", "capi"},
     "torch_ops": {"core", "config", "kernels", "torch_ops"},
-    "torch_nn": {"core", "config", "mixers/form", "kernels", "weights", "torch_ops", "torch_nn"},
+    "torch_nn": {
+        "core",
+        "config",
+        "feed_forward",
+        "mixers/form",
+        "kernels",
+        "weights",
+        "torch_ops",
+        "torch_nn",
+    },
     "train": {
         "core",
         "config",
@@ -60,7 +70,7 @@ ALLOWED = {
 TEST_FILE = re.compile(r"(_test\.cc|^(test|reference|plain)_\w+\.(h|cc)|^variants\.h)$")
 # The floors of src/runtime, the lowest first: a folder includes only from itself
 # and from below. The mixers' halves are on the first two.
-RUNTIME = ["state", "mixer", "weights", "stack", "model", "session", "generate"]
+RUNTIME = ["state", "mixer", "feed_forward", "weights", "stack", "model", "session", "generate"]
 MIXERS_MOST = "mixer"
 TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}
 # The most files in one folder among which people find theirs.

@@ -12,12 +12,13 @@ import torch.nn.functional as F
 
 from tarn import _fused as fused
 from tarn import ops
-from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix
+from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps
+from tarn._moe_part import MixtureOptions, mixture
+from tarn._token_shift import RowPlaces, channel_mix
 from tarn.events import EventDispatcher
 
 _NORMS = ("post", "pre")
 _NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
-_FEED_FORWARDS = ("mlp", "swiglu", "channel-mix")
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
@@ -44,10 +45,16 @@ class ResidualLayer(torch.nn.Module):
     biases and has no activation to choose; "mlp" is
     linear2(drop(activation(linear1(u)))); "channel-mix", without biases, is
     linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)) with u' the row before
-    u in its sequence."""
+    u in its sequence; "geglu" is swiglu with gelu in place of silu, and "relu2" is
+    linear2(drop(relu(linear1(u))**2)), both without biases. A layer of "none" ends after
+    its attention: it has no linear1, linear2 and norm2."""
 
-    linear3: torch.nn.Module | None  # in the gated unit only
+    part: FeedForwardPart
+    linear1: torch.nn.Linear  # where there is a part, as is linear2
+    linear2: torch.nn.Linear
+    linear3: torch.nn.Module | None  # in gated units only
     token_shift: torch.nn.Parameter | None  # in the channel mix only
+    norm2: torch.nn.Module  # of a part, or of another attention
 
     def __init__(
         self,
@@ -61,6 +68,7 @@ class ResidualLayer(torch.nn.Module):
         norm_eps: float,
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
+        moe: MixtureOptions | None = None,
     ):
         super().__init__()
         # Attentions are set first, as in fast-transformers: optimiser states depend on the
@@ -70,21 +78,12 @@ class ResidualLayer(torch.nn.Module):
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
         _want(type(self).__name__, "norm", norm, _NORMS)
         _want(type(self).__name__, "norm_kind", norm_kind, _NORM_KINDS)
-        _want(type(self).__name__, "feed_forward", feed_forward, _FEED_FORWARDS)
-        d_ff = d_ff or 4 * d_model
-        self.token_shift = None
-        if feed_forward == "channel-mix":
-            self.token_shift = torch.nn.Parameter(torch.empty(d_model))
-            begin_token_shift(self.token_shift)
-        bias = feed_forward == "mlp"
-        self.linear1: torch.nn.Linear = torch.nn.Linear(d_model, d_ff, bias=bias)
-        self.linear2: torch.nn.Linear = torch.nn.Linear(d_ff, d_model, bias=bias)
-        if feed_forward == "swiglu":
-            self.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)
-        else:
-            self.linear3 = None
+        _want(type(self).__name__, "feed_forward", feed_forward, PARTS)
+        self.part = PARTS[feed_forward]
+        add_maps(self, self.part, d_model, d_ff or 4 * d_model, moe)
         self.norm1: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
-        self.norm2: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
+        if not self.part.empty:
+            self.norm2 = make_norm(norm_kind, d_model, norm_eps)
         self.dropout: torch.nn.Dropout = torch.nn.Dropout(dropout)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = _ACTIVATIONS[activation]
         self.pre_norm: bool = norm == "pre"
@@ -113,6 +112,9 @@ class ResidualLayer(torch.nn.Module):
         for part, norm in zip(earlier, following, strict=False):
             y, x = fused.add_residual(part(y), x, self.dropout, norm)
             x = x if self.pre_norm else y
+        if self.part.empty:
+            y, x = fused.add_residual(last(y), x, self.dropout, following[-1])
+            return (x if self.pre_norm else y), None
         branch, (middle, end) = last(y), following[len(earlier) :]
         whole = self._rest(branch, x, middle, end)
         if whole is not None:
@@ -131,7 +133,7 @@ class ResidualLayer(torch.nn.Module):
         end: torch.nn.Module | None,
     ) -> torch.Tensor | None:
         """The layer from its last attention on, where one operator computes it; else None."""
-        if self.linear3 is not None or self.token_shift is not None:
+        if self.linear3 is not None or not self.part.kernel:
             return None
         maps, name = (self.linear1, self.linear2), self.activation_name
         return fused.layer_rest(branch, x, self.dropout, (middle, end), maps, name)
@@ -139,6 +141,8 @@ class ResidualLayer(torch.nn.Module):
     def _last_part(
         self, x: torch.Tensor, places: RowPlaces | None
     ) -> tuple[fused.Branch, torch.Tensor | None]:
+        if self.part.mixture:
+            return fused.Branch(mixture(self, x, places.kept if places else None)), None
         if self.token_shift is None:
             return self._feed_forward(x), None
         maps = self.linear1, self.linear2
@@ -149,7 +153,7 @@ class ResidualLayer(torch.nn.Module):
     def _feed_forward(self, x: torch.Tensor) -> fused.Branch:
         first, second, gate = self.linear1, self.linear2, self.linear3
         share = fused.dropout_of(self.dropout)
-        if share is None or not fused.serves(x):
+        if share is None or not fused.serves(x) or not self.part.kernel:
             return fused.Branch(self._composed_feed_forward(x))
         dropped: dict[str, Any] = {"dropout": share}
         if gate is not None and fused.linears(first, second, gate, bias=False):
@@ -165,7 +169,6 @@ class ResidualLayer(torch.nn.Module):
         return fused.Branch(self._composed_feed_forward(x))
 
     def _composed_feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = self.linear1(x)
-        if self.linear3 is None:
-            return self.linear2(self.dropout(self.activation(hidden)))
-        return self.linear2(self.dropout(F.silu(hidden) * self.linear3(x)))
+        up = None if self.linear3 is None else self.linear3(x)
+        hidden = self.part.hidden(self.linear1(x), up, self.activation)
+        return self.linear2(self.dropout(hidden))

@@ -11,6 +11,7 @@ import torch
 
 from tarn._fused import Branch, normed
 from tarn._layer_step import layer_step, stack_step
+from tarn._moe_part import MixtureOptions
 from tarn._residual_layer import ResidualLayer, make_norm
 from tarn._token_shift import CHANNEL_SHIFT, RowPlaces, places_after
 from tarn.events import EventDispatcher, IntermediateOutput
@@ -41,21 +42,24 @@ class EncoderParts(ResidualLayer):
         *,
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
+        moe: MixtureOptions | None = None,
     ):
         attentions = {"attention": attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__(attentions, *options, **kinds)
+        super().__init__(
+            attentions, *options, norm_kind=norm_kind, feed_forward=feed_forward, moe=moe
+        )
 
     def _norms(self) -> list[torch.nn.Module]:
-        return [self.norm1, self.norm2]
+        return [self.norm1, self.norm2] if not self.part.empty else [self.norm1]
 
     def _whole(
         self, x: torch.Tensor, attend: Callable[[torch.Tensor], Branch], mask: BaseMask
     ) -> torch.Tensor:
         """Whole sequences, of which a mask tells the valid positions."""
         places = None
-        if self.token_shift is not None and not mask._all_ones:
+        reads = self.token_shift is not None or self.part.mixture
+        if reads and not mask._all_ones:
             places = RowPlaces(mask.bool_matrix.to(x.device).expand(x.shape[:2]))
         return self._run(x, [attend], self._norms(), places)[0]
 
@@ -101,15 +105,14 @@ class DecoderParts(ResidualLayer):
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
     ):
-        if feed_forward == "channel-mix":
+        if feed_forward in ("channel-mix", "none", "moe"):
             raise ValueError(
-                f"{type(self).__name__}: feed_forward: want 'mlp' or 'swiglu' with a memory, "
-                "which no channel mix has been defined for, got 'channel-mix'"
+                f"{type(self).__name__}: feed_forward: want a part of maps alone, as 'mlp' "
+                f"or 'swiglu', in a layer that reads a memory, got {feed_forward!r}"
             )
         attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        kinds = {"norm_kind": norm_kind, "feed_forward": feed_forward}
-        super().__init__(attentions, *options, **kinds)
+        super().__init__(attentions, *options, norm_kind=norm_kind, feed_forward=feed_forward)
         self.norm3: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
 
     def _norms(self) -> list[torch.nn.Module]:

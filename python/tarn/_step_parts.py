@@ -146,6 +146,7 @@ def _kind_of(layer: Any, norms: Sequence[Any]) -> tuple[str, str, float, bool]:
 
 def _maps(layer: Any, attention: Any) -> list[torch.nn.Linear]:
     """The four projections and the two or three of the feed-forward part."""
+    want(layer.part.kernel)
     gated = layer.linear3 is not None
     projections = linears(
         attention.query_projection,

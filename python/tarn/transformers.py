@@ -59,7 +59,9 @@ class TransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` is then unused. "channel-mix":
+            linear3(u))) without biases; `activation` is then unused. "geglu": the same
+            with gelu for silu. "relu2": linear2(drop(relu(linear1(u))**2)), without
+            biases. "none": no part, and no norm for it. "channel-mix":
             linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)), also without
             biases, with u' the row before u (zeros before the first, and for one that
             is not valid): RWKV-7's, arXiv 2503.14456. A state then holds the row before

@@ -16,6 +16,25 @@ int64_t SelfAttention(const ModelConfig& c, int64_t layers) {
   return total;
 }
 
+// Trained numbers of the feed-forward parts of so many layers, or those of
+// them that one token's products read.
+int64_t FeedForwardNumbers(const ModelConfig& c, int64_t layers, bool used) {
+  int64_t total = 0;
+  for (int64_t i = 0; i < layers; ++i) {
+    const ModelConfig view = LayerView(c, i);
+    total += used ? FeedForwardNumbersUsed(view)
+                  : TrainedNumbers(FeedForwardShapes(view));
+  }
+  return total;
+}
+
+// Norms of a feed-forward part, which a layer without one lacks.
+int64_t FeedForwardNorms(const ModelConfig& c, int64_t layers) {
+  int64_t count = 0;
+  for (int64_t i = 0; i < layers; ++i) count += HasFeedForward(LayerView(c, i));
+  return count;
+}
+
 // A weight and, for layer norm, a bias.
 int64_t NormNumbers(const ModelConfig& c) {
   return (c.norm_kind == NormKind::kRms ? 1 : 2) * c.d_model;
@@ -48,12 +67,14 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   const int64_t norm = NormNumbers(c);
   const int64_t final_norm = c.final_norm ? norm : 0;
   parts.attention = SelfAttention(c, layers);
-  parts.feed_forward = layers * TrainedNumbers(FeedForwardShapes(c));
-  parts.norms = layers * 2 * norm + final_norm;
+  parts.feed_forward = FeedForwardNumbers(c, layers, /*used=*/false);
+  parts.feed_forward_used = FeedForwardNumbers(c, layers, /*used=*/true);
+  parts.norms = (layers + FeedForwardNorms(c, layers)) * norm + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
-    parts.feed_forward += more * TrainedNumbers(FeedForwardShapes(c));
+    parts.feed_forward += FeedForwardNumbers(c, more, /*used=*/false);
+    parts.feed_forward_used += FeedForwardNumbers(c, more, /*used=*/true);
     parts.norms += more * 3 * norm + final_norm;
   }
 }

@@ -15,6 +15,7 @@ struct ParameterParts {
   int64_t positions = 0;  // learned tables
   int64_t attention = 0;
   int64_t feed_forward = 0;
+  int64_t feed_forward_used = 0;  // those of them that one token's products read
   int64_t norms = 0;
   int64_t recurrent = 0;  // rnn, lstm; convolutions of a cnn
   int64_t head = 0;       // a tied head has its bias only

@@ -1,4 +1,5 @@
 #include "config/accounting.h"
+#include "core/test_util.h"
 
 #include <gtest/gtest.h>
 
@@ -34,9 +35,13 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
     config.d_key = config.d_value = 0;  // this kind needs them equal
   }
   if (pick(0, 2) == 0) SetConfigField(config, "feature_map", "favor");
-  // The last kind is for decoders alone.
-  config.feed_forward = static_cast<FeedForwardKind>(
-      pick(0, arch == Arch::kDecoder ? 2 : 1));
+  constexpr const char* kParts[] = {"mlp",  "swiglu", "geglu",      "relu2",
+                                    "none", "moe",    "channel-mix"};
+  // The last is for decoders alone, and pairs of stacks take the first four.
+  const int last = arch == Arch::kDecoder   ? 6
+                   : arch == Arch::kEncoder ? 5
+                                            : 3;
+  config.feed_forward = FeedForwardOf(kParts[pick(0, last)]);
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = pick(1, 4);
   const bool classify =
       arch == Arch::kEncoder || (arch >= Arch::kRnn && pick(0, 1) == 1);
@@ -79,6 +84,7 @@ ParameterParts PartsByName(const ModelConfig& config) {
      : has("linear1") || has("linear2") ? parts.feed_forward
      : has("linear3")                   ? parts.feed_forward
      : has("token_shift")               ? parts.feed_forward
+     : has("router")                    ? parts.feed_forward
      : has("norm")                      ? parts.norms
      : has("predictor")                 ? parts.head
                                         : parts.recurrent) += elements;
@@ -110,6 +116,28 @@ INSTANTIATE_TEST_SUITE_P(All, AccountingArch,
                                          Arch::kSeq2seq, Arch::kRnn,
                                          Arch::kLstm, Arch::kCnn),
                          [](const auto& info) { return Name(info.param); });
+
+TEST(Accounting, ATokenReadsTheExpertsItGoesTo) {
+  ModelConfig config;
+  config.d_model = 6;
+  config.d_ff = 7;
+  config.n_layers = config.n_heads = 2;
+  config.feed_forward = FeedForwardOf("moe");
+  SetConfigField(config, "experts", "5");
+  SetConfigField(config, "experts_per_token", "2");
+  SetConfigField(config, "d_shared", "3");
+  const ParameterParts parts = CountParameterParts(config);
+  const int64_t expert = 3 * 6 * 7, shared = 3 * 6 * 3, router = 5 * 6;
+  EXPECT_EQ(parts.feed_forward, 2 * (router + 5 * expert + shared));
+  EXPECT_EQ(parts.feed_forward_used, 2 * (router + 2 * expert + shared));
+  SetConfigField(config, "experts_per_token", "6");
+  EXPECT_EQ("experts_per_token",
+            ErrorOf([&] { FinishConfig(config); }).where());
+  SetConfigField(config, "experts_per_token", "5");
+  SetConfigField(config, "d_shared", "0");
+  SetConfigField(config, "shared_gate", "true");
+  EXPECT_EQ("shared_gate", ErrorOf([&] { FinishConfig(config); }).where());
+}
 
 TEST(Accounting, FiguresOfTheLiterature) {
   // D = 256: 789,760 a layer, 3,159,552 / 6,318,592 / 12,636,672 for 4, 8, 16

@@ -139,6 +139,16 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"rotary_width", "4"},
       {"output_gate", "false"},
       {"query_key_norm", "false"},
+      {"experts", "4"},
+      {"experts_per_token", "3"},
+      {"d_expert", "5"},
+      {"expert_part", "relu2"},
+      {"router", "sigmoid"},
+      {"router_normalize", "false"},
+      {"router_scale", "2.5"},
+      {"d_shared", "6"},
+      {"shared_gate", "true"},
+      {"balance_loss", "0.5"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
   const std::set<std::string> alone = {
@@ -146,7 +156,10 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       "n_mixtures",
       "image_height", "image_width", "image_channels", "input_dim",
       "key_heads", "conv_width", "gate_rank", "negative_eigenvalues",
-      "rotary_width", "output_gate", "query_key_norm"};
+      "rotary_width", "output_gate", "query_key_norm",
+      "experts", "experts_per_token", "d_expert", "expert_part", "router",
+      "router_normalize", "router_scale", "d_shared", "shared_gate",
+      "balance_loss"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

@@ -1,33 +1,46 @@
 #include "config/feed_forward_form.h"
 
+#include <algorithm>
+
 #include "config/fields.h"
 #include "core/text.h"
 
 namespace tarn {
+namespace {
 
-std::vector<NamedShape> FeedForwardShapes(const ModelConfig& config) {
-  const int64_t d_ff = config.d_ff, d_model = config.d_model;
-  switch (config.feed_forward) {
-    case FeedForwardKind::kMlp:
-      return {{"linear1.weight", {d_ff, d_model}},
-              {"linear1.bias", {d_ff}},
-              {"linear2.weight", {d_model, d_ff}},
-              {"linear2.bias", {d_model}}};
-    case FeedForwardKind::kSwiglu:
-      return {{"linear1.weight", {d_ff, d_model}},
-              {"linear2.weight", {d_model, d_ff}},
-              {"linear3.weight", {d_ff, d_model}}};
-    case FeedForwardKind::kChannelMix:
-      return {{"token_shift", {d_model}},
-              {"linear1.weight", {d_ff, d_model}},
-              {"linear2.weight", {d_model, d_ff}}};
+// Names of the parts that a model of this architecture may have.
+std::string PartsFor(Arch arch) {
+  std::string names;
+  const ModelConfig defaults;
+  for (const char* name : FeedForwardNames()) {
+    const FeedForwardSpec& spec = Spec(FeedForwardOf(name));
+    const bool fits =
+        arch == Arch::kDecoder ||
+        (spec.state == nullptr && (spec.seq2seq || arch != Arch::kSeq2seq));
+    if (fits) names += (names.empty() ? "" : ", ") + std::string(name);
   }
-  return {};
+  return names;
 }
 
-StateSpec FeedForwardState(const ModelConfig& config) {
-  if (config.feed_forward != FeedForwardKind::kChannelMix) return {};
-  return {{.name = kChannelShift, .shape = {config.d_model}}};
+}  // namespace
+
+std::vector<NamedShape> FeedForwardShapes(const ModelConfig& view) {
+  return Spec(view.feed_forward).weights(view);
+}
+
+bool HasFeedForward(const ModelConfig& view) {
+  return !FeedForwardShapes(view).empty();
+}
+
+int64_t FeedForwardNumbersUsed(const ModelConfig& view) {
+  const FeedForwardSpec& spec = Spec(view.feed_forward);
+  return spec.used != nullptr ? spec.used(view)
+                              : TrainedNumbers(spec.weights(view));
+}
+
+StateSpec FeedForwardState(const ModelConfig& view) {
+  const FeedForwardSpec& spec = Spec(view.feed_forward);
+  return spec.state != nullptr ? spec.state(view) : StateSpec{};
 }
 
 StateSpec LayerState(const ModelConfig& view) {
@@ -41,15 +54,24 @@ StateSpec LayerState(const ModelConfig& view) {
 }
 
 void CheckFeedForward(const ModelConfig& config) {
-  if (config.feed_forward != FeedForwardKind::kChannelMix ||
-      config.arch == Arch::kDecoder) {
-    return;
+  const size_t entries = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < entries; ++i) {
+    const ModelConfig view = LayerView(config, static_cast<int64_t>(i));
+    const FeedForwardSpec& spec = Spec(view.feed_forward);
+    if (spec.state != nullptr && config.arch != Arch::kDecoder) {
+      RefuseKey("feed_forward",
+                StrCat(PartsFor(config.arch), " for arch '", Name(config.arch),
+                       "' (a part with a state is for a stack that reads one "
+                       "way and carries it)"),
+                spec.name);
+    }
+    if (!spec.seq2seq && config.arch == Arch::kSeq2seq) {
+      RefuseKey("feed_forward",
+                StrCat(PartsFor(config.arch), " for arch 'seq2seq'"),
+                spec.name);
+    }
+    if (spec.check != nullptr) spec.check(view);
   }
-  RefuseKey("feed_forward",
-            StrCat("mlp or swiglu for arch '", Name(config.arch),
-                   "' (a channel mix reads the row before each, which is for a "
-                   "stack that reads one way and carries a state)"),
-            Name(config.feed_forward));
 }
 
 }  // namespace tarn

@@ -1,26 +1,25 @@
-// The feed-forward part of a layer as data: its tensors and what it carries
-// from token to token. Both are defined here, so that code that counts or
-// carries them does not branch on the type.
-//
-//   mlp          W_2 act(W_1 x + b_1) + b_2
-//   swiglu       W_2 (silu(W_1 x) * W_3 x) (Shazeer 2020, eq. (6))
-//   channel-mix  W_2 relu(W_1 (x + token_shift * (x' - x)))^2, x' the row
-//                before x in its sequence, zeros before the first (Peng et al.
-//                2025, arXiv 2503.14456; RWKV-6's form also has a gate)
+// The feed-forward part of a layer as data, by its row of the registry
+// (feed_forward_spec.h): whoever counts or carries its tensors asks here.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "config/feed_forward_spec.h"
 #include "config/model_config.h"
 
 namespace tarn {
 
 /// Tensors under the prefix of a layer, in the order of the weight file. Of a
-/// finished configuration, as are the others.
-std::vector<NamedShape> FeedForwardShapes(const ModelConfig& config);
+/// finished configuration as the layer sees it (LayerView), as are the others.
+std::vector<NamedShape> FeedForwardShapes(const ModelConfig& view);
+/// Whether the layer has such a part, and with it a norm.
+bool HasFeedForward(const ModelConfig& view);
+/// Trained numbers that the products of one token read.
+int64_t FeedForwardNumbersUsed(const ModelConfig& view);
 
 /// What the part carries: nothing, or one row of d_model.
-StateSpec FeedForwardState(const ModelConfig& config);
+StateSpec FeedForwardState(const ModelConfig& view);
 /// The name of that row, which no mixer's tensor has.
 inline constexpr const char* kChannelShift = "channel_shift";
 
@@ -29,7 +28,7 @@ inline constexpr const char* kChannelShift = "channel_shift";
 StateSpec LayerState(const ModelConfig& view);
 
 /// Throws ArgumentError naming feed_forward where the model around it cannot
-/// have the part.
+/// have the part of one of its layers.
 void CheckFeedForward(const ModelConfig& config);
 
 }  // namespace tarn

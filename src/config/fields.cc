@@ -23,7 +23,6 @@ constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre"};
 constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
-constexpr const char* kFeedForwardWords[] = {"mlp", "swiglu", "channel-mix"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
                                            "ids"};
@@ -39,6 +38,13 @@ constexpr ChoiceField Choice(std::span<const char* const> words,
             using Enum = std::remove_reference_t<decltype(config.*Member)>;
             config.*Member = static_cast<Enum>(index);
           }};
+}
+
+// A part of the registry of feed-forward parts.
+constexpr ChoiceField FeedForwardChoice() {
+  ChoiceField field = Choice<&ModelConfig::feed_forward>({});
+  field.names = FeedForwardNames;
+  return field;
 }
 
 constexpr int64_t kMaxKernel = int64_t{1} << 12;
@@ -110,9 +116,9 @@ constexpr ConfigField kFields[] = {
     {"activation", "activation of the feed-forward part; gelu is exact",
      Choice<&C::activation>(kActivationWords), "feed_forward"},
     {"feed_forward",
-     "feed-forward part: two matrices and an activation, a gated unit, or "
-     "RWKV's channel mix",
-     Choice<&C::feed_forward>(kFeedForwardWords), "feed_forward", "kind"},
+     "feed-forward part of the layers: two matrices and an activation, a gated "
+     "unit, RWKV's channel mix, or none",
+     FeedForwardChoice(), "feed_forward", "kind"},
     {"dropout", "fraction of activations dropped in training",
      RealField{&C::dropout, 0.0, kBelowOne}, "model"},
     {"tied_head", "the head shares the token embedding's weights",
@@ -176,6 +182,7 @@ void OwnField::Set(ModelConfig& config, OwnValue value) const {
 
 std::vector<const char*> Words(const ChoiceField& field) {
   if (!field.words.empty()) return {field.words.begin(), field.words.end()};
+  if (field.names != nullptr) return field.names();
   std::vector<const char*> names = MixerNames();
   if (!field.cross) return names;
   std::erase_if(names, [](const char* name) {
@@ -188,8 +195,8 @@ int ValueOf(const ChoiceField& field, std::string_view word) {
   const std::vector<const char*> words = Words(field);
   for (size_t i = 0; i < words.size(); ++i) {
     if (word != words[i]) continue;
-    return static_cast<int>(field.words.empty() ? MixerKind(word)
-                                                : AttentionKind(i));
+    const bool mixer = field.words.empty() && field.names == nullptr;
+    return mixer ? static_cast<int>(MixerKind(word)) : static_cast<int>(i);
   }
   return -1;
 }
@@ -343,9 +350,6 @@ const char* Name(RotaryPlace place) {
   return kRotaryPlaceWords[static_cast<int>(place)];
 }
 const char* Name(Norm norm) { return kNormWords[static_cast<int>(norm)]; }
-const char* Name(FeedForwardKind kind) {
-  return kFeedForwardWords[static_cast<int>(kind)];
-}
 const char* Name(Activation activation) {
   return kActivationWords[static_cast<int>(activation)];
 }

@@ -39,6 +39,8 @@ struct ChoiceField {
   int (*get)(const ModelConfig&);
   void (*set)(ModelConfig&, int);
   bool cross = false;  // of the mixers, those that read a memory
+  // In place of words: the names of another registry, numbered from 0.
+  std::vector<const char*> (*names)() = nullptr;
 };
 
 // A key that a part of a model registered: in ModelConfig::own where not at its
@@ -75,9 +77,11 @@ const std::list<ConfigField>& ConfigFields();
 /// which have their turn, while they are made as well.
 void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
                   bool added);
-/// Registers the parts of every build; the registry of mixers does so at its
-/// first use, and so does this table.
+/// Registers the parts of every build; the registries do so at their first use,
+/// and so does this table.
 void EnsureBuiltins();
+/// The feed-forward parts' share of that.
+void AddBuiltinFeedForwards();
 /// Whether a configuration has another value than the default for some registered
 /// key of a section.
 bool GivesKeysOf(const ModelConfig& config, std::string_view section);

@@ -8,10 +8,11 @@
 namespace tarn {
 namespace {
 
-// The field an entry of the pattern may set: a key of a section its mixer reads.
+// The field an entry of the pattern may set: a key of a section its mixer reads,
+// or the feed-forward part.
 const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
   const ConfigField* field = FindField(key);
-  if (field == nullptr) return nullptr;
+  if (field == nullptr || key == "feed_forward") return field;
   const MixerSpec& spec = Spec(kind);
   for (const auto* sections : {&spec.sections, &spec.optional_sections}) {
     for (const char* section : *sections) {
@@ -145,6 +146,25 @@ std::vector<AttentionKind> MixersOf(const ModelConfig& config) {
     if (std::find(kinds.begin(), kinds.end(), layer.attention) == kinds.end()) {
       kinds.push_back(layer.attention);
     }
+  }
+  return kinds;
+}
+
+std::vector<FeedForwardKind> FeedForwardsOf(const ModelConfig& config) {
+  if (!config.HasAttention()) return {};
+  std::vector<FeedForwardKind> kinds;
+  const auto add = [&](FeedForwardKind kind) {
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      kinds.push_back(kind);
+    }
+  };
+  if (config.layers.empty()) add(config.feed_forward);
+  for (const LayerConfig& layer : config.layers) {
+    FeedForwardKind kind = config.feed_forward;
+    for (const auto& [key, text] : layer.options) {
+      if (key == "feed_forward") kind = FeedForwardOf(text);
+    }
+    add(kind);
   }
   return kinds;
 }

@@ -72,6 +72,7 @@ void EnsureBuiltins() {
                        return a.place < b.place;
                      });
     for (const MixerSpec& row : rows) Add(row, /*added=*/false);
+    AddBuiltinFeedForwards();
     return true;
   }();
   (void)done;

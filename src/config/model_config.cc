@@ -102,6 +102,14 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;
   }
+  for (const FeedForwardKind kind : FeedForwardsOf(finished)) {
+    const FeedForwardSpec& spec = Spec(kind);
+    for (const OwnKey& key : spec.keys) {
+      if (section == (key.section.empty() ? spec.name : key.section)) {
+        return true;
+      }
+    }
+  }
   for (const AttentionKind kind : AllMixersOf(finished)) {
     const MixerSpec& spec = Spec(kind);
     const auto among = [&](const std::vector<const char*>& sections) {

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/feed_forward_spec.h"
 #include "config/mixer_spec.h"
 #include "config/own_key.h"
 #include "core/error.h"
@@ -31,12 +32,15 @@ enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
 enum class Norm { kPost, kPre };               // "post", "pre"
-enum class FeedForwardKind { kMlp, kSwiglu, kChannelMix };  // "mlp", ...
+// The number of a feed-forward part in its registry (feed_forward_spec.h;
+// FeedForwardOf gives that of a name).
+enum class FeedForwardKind : int {};
 enum class Activation { kRelu, kGelu };        // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
-/// from the model's own, in the order of the table of keys, as text.
+/// from the model's own, in the order of the table of keys, as text; its
+/// feed-forward part may be among them.
 struct LayerConfig {
   AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;
@@ -88,7 +92,7 @@ struct ModelConfig {
   int64_t input_dim = 0;       // ctc: numbers of a frame; otherwise 0
   // Format version 4 adds the rest, and sections.
   NormKind norm_kind = NormKind::kLayer;
-  FeedForwardKind feed_forward = FeedForwardKind::kMlp;
+  FeedForwardKind feed_forward{};  // the first part of the registry
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
@@ -153,6 +157,8 @@ ModelConfig LayerView(const ModelConfig& config, int64_t i);
 ModelConfig CrossView(const ModelConfig& config);
 /// The different mixers of a model's self attention, in order of appearance.
 std::vector<AttentionKind> MixersOf(const ModelConfig& config);
+/// The different feed-forward parts of a model's layers.
+std::vector<FeedForwardKind> FeedForwardsOf(const ModelConfig& config);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// Gives `to` the keys of `from` that act in training only: a run may change them

@@ -20,6 +20,15 @@ bool IsRotary(const ModelConfig& c) {
   return c.positions == Positions::kRotary;
 }
 
+// Whether some layer's feed-forward part reads the key of that name.
+bool ReadsActivation(const ModelConfig& c) {
+  for (size_t i = 0; i < std::max<size_t>(1, c.layers.size()); ++i) {
+    const ModelConfig view = LayerView(c, static_cast<int64_t>(i));
+    if (Spec(view.feed_forward).activation) return true;
+  }
+  return false;
+}
+
 constexpr const char* kRotaryPlace = "rotary_place";
 
 bool Names(const std::vector<const char*>& keys, std::string_view name) {
@@ -64,10 +73,7 @@ constexpr Condition kConditions[] = {
     {kRotaryPlace,
      [](const ModelConfig& c) { return IsRotary(c) && ReadsRotaryPlace(c); }},
     {"rotary_base", IsRotary},
-    {"activation",
-     [](const ModelConfig& c) {
-       return c.feed_forward == FeedForwardKind::kMlp;
-     }},
+    {"activation", ReadsActivation},
     {"bidirectional",
      [](const ModelConfig& c) {
        return c.arch == Arch::kLstm && c.task != Task::kLm;
@@ -92,10 +98,18 @@ bool MixerReads(const MixerSpec& spec, const ModelConfig& layer,
          (spec.reads == nullptr || Names(spec.reads(layer), field.name));
 }
 
+// The keys of a part's own sections are read by every layer that has it.
+bool PartReads(const FeedForwardSpec& spec, const ConfigField& field) {
+  return std::any_of(spec.keys.begin(), spec.keys.end(), [&](const OwnKey& key) {
+    return key.name == field.name;
+  });
+}
+
 // A layer that a pattern gives another value does not read the model's.
 bool LayerReads(const ModelConfig& finished, size_t entry,
                 const ConfigField& field) {
   const ModelConfig view = LayerView(finished, static_cast<int64_t>(entry));
+  if (PartReads(Spec(view.feed_forward), field)) return true;
   if (!MixerReads(Spec(view.attention), view, field)) return false;
   if (finished.layers.empty()) return true;
   const LayerConfig& layer = finished.layers[entry];

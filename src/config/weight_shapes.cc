@@ -43,8 +43,8 @@ class ShapeList {
       Add(name + shape.first, shape.second);
     }
   }
-  void FeedForward() {
-    for (NamedShape& shape : FeedForwardShapes(config_)) {
+  void FeedForward(const ModelConfig& view) {
+    for (NamedShape& shape : FeedForwardShapes(view)) {
       shapes_.push_back(std::move(shape));
     }
   }
@@ -77,9 +77,9 @@ struct Stack {
 Shapes EncoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
   list.Mixer("attention.", view);
-  list.FeedForward();
+  list.FeedForward(view);
   list.Norm("norm1");
-  list.Norm("norm2");
+  if (HasFeedForward(view)) list.Norm("norm2");
   return list.Take();
 }
 
@@ -87,7 +87,7 @@ Shapes DecoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
   list.Mixer("self_attention.", view);
   list.Mixer("cross_attention.", CrossView(config));
-  list.FeedForward();
+  list.FeedForward(view);
   for (const char* norm : {"norm1", "norm2", "norm3"}) list.Norm(norm);
   return list.Take();
 }

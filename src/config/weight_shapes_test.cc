@@ -64,11 +64,25 @@ TEST(WeightShapesTest, OptionsAddAndRemoveTensors) {
   EXPECT_EQ(shapes.end()[-3].first, "layers.3.norm2.bias");
 
   ModelConfig mixing;
-  mixing.feed_forward = FeedForwardKind::kChannelMix;
+  mixing.feed_forward = FeedForwardOf("channel-mix");
   shapes = WeightShapes(mixing);
   EXPECT_EQ(shapes.end()[-11].first, "layers.3.token_shift");
   EXPECT_EQ(shapes.end()[-11].second, (std::vector<int64_t>{128}));
   EXPECT_EQ(shapes.end()[-9].first, "layers.3.linear2.weight");
+
+  ModelConfig parts;
+  parts.layers = LayersFromText("linear:feed_forward=none,linear");
+  shapes = WeightShapes(parts);
+  const auto has = [&](const std::string& name) {
+    return std::any_of(shapes.begin(), shapes.end(),
+                       [&](const auto& shape) { return shape.first == name; });
+  };
+  for (const char* layer : {"0", "2"}) {
+    EXPECT_FALSE(has(StrCat("layers.", layer, ".linear1.weight")));
+    EXPECT_FALSE(has(StrCat("layers.", layer, ".norm2.weight")));
+    EXPECT_TRUE(has(StrCat("layers.", layer, ".norm1.weight")));
+  }
+  EXPECT_TRUE(has("layers.1.linear1.weight") && has("layers.3.norm2.weight"));
 
   ModelConfig tied;
   tied.tied_head = true;

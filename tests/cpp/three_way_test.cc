@@ -218,7 +218,7 @@ std::vector<ModelConfig> HybridConfigs() {
       config.positions = positions;
       config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
       config.feed_forward =
-          row & 2 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+          row & 2 ? FeedForwardOf("swiglu") : FeedForwardOf("mlp");
       config.norm = row == 1 ? Norm::kPost : Norm::kPre;
       configs.push_back(config);
       FinishConfig(configs.back());
@@ -249,7 +249,7 @@ std::vector<ModelConfig> GatedConfigs() {
       config.positions = positions;
       config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
       config.feed_forward =
-          row & 2 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+          row & 2 ? FeedForwardOf("swiglu") : FeedForwardOf("mlp");
       config.norm = row == 1 ? Norm::kPost : Norm::kPre;
       configs.push_back(config);
       FinishConfig(configs.back());
@@ -282,6 +282,18 @@ std::vector<ModelConfig> GatedConfigs() {
        {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full"}) {
     add(layers, Positions::kNone);
   }
+  // Other feed-forward parts, none among them: one for all layers, or by layer.
+  const size_t parts = configs.size();
+  for (const char* layers :
+       {"mamba2:feed_forward=none", "linear:feed_forward=none,full",
+        "gdn:feed_forward=none,gdn,gated-full:feed_forward=relu2",
+        "linear:feed_forward=geglu,full:feed_forward=swiglu",
+        "rwkv7:feed_forward=channel-mix,full:feed_forward=relu2,linear"}) {
+    add(layers, Positions::kNone);
+  }
+  for (size_t i = parts; i < configs.size(); i += 2) {
+    configs[i].norm = Norm::kPost;
+  }
   // Each of them once more with rows of the feed-forward part in the state.
   for (const char* layers : {"linear", "full", "rwkv6", "rwkv7",
                              "gdn,gdn,gdn,gated-full:key_heads=2",
@@ -290,7 +302,7 @@ std::vector<ModelConfig> GatedConfigs() {
     add(layers, Positions::kNone);
     configs.resize(first + 2);  // the others differ in this part alone
     for (size_t i = first; i < configs.size(); ++i) {
-      configs[i].feed_forward = FeedForwardKind::kChannelMix;
+      configs[i].feed_forward = FeedForwardOf("channel-mix");
       FinishConfig(configs[i]);
     }
   }
@@ -310,7 +322,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
       config.positions = positions;
       config.norm_kind = row == 0 ? NormKind::kRms : NormKind::kLayer;
       config.feed_forward =
-          row == 0 ? FeedForwardKind::kSwiglu : FeedForwardKind::kMlp;
+          row == 0 ? FeedForwardOf("swiglu") : FeedForwardOf("mlp");
       config.rotary_scaling = scaling;
       config.rotary_factor = 4;
       config.rotary_original_positions = 64;
@@ -348,6 +360,35 @@ std::vector<ModelConfig> SoftmaxConfigs() {
         "full:latent_width=9:query_latent_width=10:shared_key_width=2:"
         "rotary_width=2:qkv_bias=false:sinks=true:softcap=2.0"}) {
     add(layers, Positions::kRotary);
+  }
+  return configs;
+}
+
+// Mixtures of experts: all layers or some, with and without a shared expert.
+std::vector<ModelConfig> MixtureConfigs() {
+  std::vector<ModelConfig> configs;
+  for (const char* layers :
+       {"linear:feed_forward=moe", "full:feed_forward=moe,gdn",
+        "mamba2:feed_forward=none,gated-full:feed_forward=moe"}) {
+    for (int row = 0; row < 4; ++row) {
+      ModelConfig config = SmallConfig(Arch::kDecoder);
+      config.n_layers = 4;
+      config.layers = LayersFromText(layers);
+      config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
+      config.norm = row == 1 ? Norm::kPost : Norm::kPre;
+      SetConfigField(config, "experts", "5");
+      SetConfigField(config, "experts_per_token", row & 2 ? "3" : "2");
+      SetConfigField(config, "d_expert", "24");
+      SetConfigField(config, "expert_part", row & 1 ? "relu2" : "swiglu");
+      if (row & 2) {
+        SetConfigField(config, "router", "sigmoid");
+        SetConfigField(config, "router_scale", "1.5");
+        SetConfigField(config, "d_shared", "40");
+        SetConfigField(config, "shared_gate", row & 1 ? "true" : "false");
+      }
+      configs.push_back(config);
+      FinishConfig(configs.back());
+    }
   }
   return configs;
 }
@@ -538,6 +579,10 @@ TEST(ThreeWay, Gated) { CompareAll(GatedConfigs(), "gated mixers"); }
 
 TEST(ThreeWay, SoftmaxForms) {
   CompareAll(SoftmaxConfigs(), "forms of softmax attention", 3e-5);
+}
+
+TEST(ThreeWay, Mixtures) {
+  CompareAll(MixtureConfigs(), "mixtures of experts", 3e-5);
 }
 
 TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }

@@ -32,7 +32,7 @@ ModelConfig Hybrid() {
   config.n_heads = 2;
   config.layers = LayersFromText("ema:ema_least=0.25,linear,full");
   config.norm_kind = NormKind::kRms;
-  config.feed_forward = FeedForwardKind::kSwiglu;
+  config.feed_forward = FeedForwardOf("swiglu");
   FinishConfig(config);
   return config;
 }

@@ -12,6 +12,7 @@
 
 #include "config/model_config.h"
 #include "core/feature_map.h"
+#include "feed_forward/moe_form.h"
 #include "reference/reference_recurrent.h"
 #include "reference/reference_softmax.h"
 
@@ -197,22 +198,30 @@ class ReferenceModel {
           },
           x);
     }
+    const std::string part = Name(LayerView(config_, i).feed_forward);
+    if (part == "none") return;
     Sublayer(
         name + (memory != nullptr ? "norm3" : "norm2"),
-        [&](const Rows& in) { return FeedForward(name, in); }, x);
+        [&](const Rows& in) { return FeedForward(part, name, in); }, x);
   }
 
-  Rows FeedForward(const std::string& name, const Rows& x) const {
-    const bool gated = config_.feed_forward == FeedForwardKind::kSwiglu;
-    if (config_.feed_forward == FeedForwardKind::kChannelMix) {
-      return ChannelMix(name, x);
-    }
+  Rows FeedForward(const std::string& part, const std::string& name,
+                   const Rows& x) const {
+    if (part == "channel-mix") return ChannelMix(name, x);
+    if (part == "moe") return Mixture(name, x);
     Rows out;
     for (const Row& row : x) {
       Row h = Linear(name + "linear1", row);
-      if (gated) {  // silu(W1 x) * W3 x (Shazeer 2020, eq. (6))
+      // silu or gelu (W1 x) * W3 x (Shazeer 2020, eq. (6))
+      if (part == "swiglu" || part == "geglu") {
         const Row up = Linear(name + "linear3", row);
-        for (size_t i = 0; i < h.size(); ++i) h[i] *= Sigma(h[i]) * up[i];
+        for (size_t i = 0; i < h.size(); ++i) {
+          h[i] *= up[i] * (part == "swiglu"
+                               ? Sigma(h[i])
+                               : std::erfc(-h[i] / std::sqrt(2.0)) / 2);
+        }
+      } else if (part == "relu2") {
+        for (double& v : h) v = v > 0 ? v * v : 0;
       } else {
         for (double& v : h) {
           v = config_.activation == Activation::kRelu
@@ -221,6 +230,51 @@ class ReferenceModel {
         }
       }
       out.push_back(Linear(name + "linear2", h));
+    }
+    return out;
+  }
+
+  // W[e] x of a stack of matrices [experts, rows, x.size()].
+  Row Times(const std::string& name, int64_t e, size_t rows,
+            const Row& x) const {
+    Row y(rows, 0.0);
+    const auto& w = tensors_.at(name);
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t j = 0; j < x.size(); ++j) {
+        y[i] += w[(static_cast<size_t>(e) * rows + i) * x.size() + j] * x[j];
+      }
+    }
+    return y;
+  }
+
+  // Softmax weights of the largest logits, divided by their sum; swiglu.
+  Rows Mixture(const std::string& name, const Rows& x) const {
+    const MoeForm form = MoeFormOf(config_);
+    Rows out;
+    for (const Row& row : x) {
+      Row left = Times(name + "router.weight", 0,
+                       static_cast<size_t>(form.experts), row);
+      Row y(row.size(), 0.0), share;
+      std::vector<Row> parts;
+      double sum = 0;
+      for (int64_t j = 0; j < form.per_token; ++j) {
+        const auto best = std::max_element(left.begin(), left.end());
+        const int64_t e = best - left.begin();
+        share.push_back(std::exp(*best));
+        sum += share.back();
+        *best = -INFINITY;
+        const size_t width = static_cast<size_t>(form.width);
+        Row h = Times(name + "experts.linear1", e, width, row);
+        const Row up = Times(name + "experts.linear3", e, width, row);
+        for (size_t i = 0; i < h.size(); ++i) h[i] *= Sigma(h[i]) * up[i];
+        parts.push_back(Times(name + "experts.linear2", e, row.size(), h));
+      }
+      for (size_t j = 0; j < parts.size(); ++j) {
+        for (size_t i = 0; i < y.size(); ++i) {
+          y[i] += share[j] / sum * parts[j][i];
+        }
+      }
+      out.push_back(y);
     }
     return out;
   }

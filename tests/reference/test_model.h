@@ -50,12 +50,12 @@ inline ModelConfig SmallConfigOf(Arch arch) {
 /// RMS norms and gated feed-forward layers.
 inline void SetRmsSwiglu(ModelConfig& config) {
   config.norm_kind = NormKind::kRms;
-  config.feed_forward = FeedForwardKind::kSwiglu;
+  config.feed_forward = FeedForwardOf("swiglu");
 }
 
 /// Feed-forward layers that read the row before each.
 inline void SetChannelMix(ModelConfig& config) {
-  config.feed_forward = FeedForwardKind::kChannelMix;
+  config.feed_forward = FeedForwardOf("channel-mix");
 }
 
 /// aft-simple, whose keys and values have one width.

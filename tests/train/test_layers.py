@@ -47,6 +47,30 @@ def test_a_hybrid_learns_resumes_and_writes(text, tmp_path):
     assert len(written.stdout) >= 12
 
 
+def test_a_mixture_of_experts_learns_and_generates(text, tmp_path):
+    layers = "linear:feed_forward=moe,mamba2:feed_forward=none"
+    keys = ["--layers", layers, "--experts", "4", "--d-expert", "16", "--d-shared", "8"]
+    runs = {factor: tmp_path / factor for factor in ("0", "1")}
+    for factor, out in runs.items():
+        result = train("--data", text, "--out", out, *TINY, *keys, "--balance-loss", factor)
+        assert result.returncode == 0, result.stderr
+    lines = log(runs["1"])
+    assert lines[-1]["val_loss"] < lines[0]["loss"] - 0.3
+    config = json.loads((runs["1"] / "config.json").read_text())
+    assert config["moe"]["experts"] == 4 and config["moe"]["d_shared"] == 8
+    assert config["layers"][1] == {"mixer": "mamba2", "feed_forward": "none"}
+    # The load-balancing loss acts on the weights and is no part of the loss that is told.
+    weights = [products(out)["model.safetensors"] for out in runs.values()]
+    assert weights[0] != weights[1]
+    assert log(runs["0"])[0]["loss"] == lines[0]["loss"]
+
+    program = pathlib.Path(PROGRAM).with_name("tarn")
+    command = [program, "generate", runs["1"], "--prompt", "state", "--max-tokens", "12"]
+    written = subprocess.run(command, check=False, capture_output=True, timeout=120)
+    assert written.returncode == 0, written.stderr
+    assert len(written.stdout) >= 12
+
+
 @pytest.mark.parametrize(
     "flags, named",
     [

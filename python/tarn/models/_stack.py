@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
 
 from tarn import _tables as tables
 from tarn._configurations import layer_views
+from tarn._moe_part import MixtureOptions
 from tarn._residual_layer import make_norm
 from tarn._token_shift import begin_token_shift
 from tarn.attention import AttentionLayer
@@ -81,11 +83,15 @@ def _attention(
     return make_attention_layer(inner, view, kind is None and view["positions"] == "rotary")
 
 
-def _block(config: Config) -> dict[str, Any]:
+def _block(view: Config) -> dict[str, Any]:
     """Arguments of a layer around its attentions."""
     same = ("d_model", "d_ff", "dropout", "activation", "norm", "norm_eps")
     kinds = ("norm_kind", "feed_forward")
-    return {name: config[name] for name in (*same, *kinds)}
+    arguments = {name: view[name] for name in (*same, *kinds)}
+    if view["feed_forward"] == "moe":
+        names = (field.name for field in dataclasses.fields(MixtureOptions))
+        arguments["moe"] = MixtureOptions(**{name: view[name] for name in names})
+    return arguments
 
 
 def _final_norm(config: Config) -> torch.nn.Module | None:
@@ -98,7 +104,7 @@ def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
     """The stack of a decoder language model (causal) or of an encoder."""
     sections = _sections()
     layers = [
-        TransformerEncoderLayer(_attention(view, sections, causal, index), **_block(config))
+        TransformerEncoderLayer(_attention(view, sections, causal, index), **_block(view))
         for index, view in enumerate(layer_views(config, config["n_layers"]))
     ]
     for index, layer in enumerate(layers):
@@ -123,7 +129,7 @@ def make_decoder(config: Config) -> TransformerDecoder:
         TransformerDecoderLayer(
             _attention(view, sections, True, 2 * index),
             _attention(config, sections, False, 2 * index + 1, config["cross_attention"]),
-            **_block(config),
+            **_block(view),
         )
         for index, view in enumerate(layer_views(config, config["n_decoder_layers"]))
     ]

@@ -4,6 +4,7 @@ layer runs whole sequences (`forward`) and, where its kind has a recurrent form,
 piece by piece: `prefill` and `step`, with a state that is a value
 (`tarn.recurrent.AttentionState`)."""
 
+from tarn._moe_part import MixtureOptions, balance_loss
 from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
 from tarn.nn._gated import GatedMixer
@@ -21,8 +22,10 @@ __all__ = [
     "LatentMixer",
     "LinearAttention",
     "Mixer",
+    "MixtureOptions",
     "RwkvMixer",
     "SoftmaxMixer",
+    "balance_loss",
     "make_attention",
     "register_mixer",
 ]

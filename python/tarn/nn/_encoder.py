@@ -10,8 +10,10 @@ import torch.nn.functional as F
 
 from tarn import _tables as tables
 from tarn import ops
+from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps
 from tarn._fused import Branch, has_no_hooks, unbiased
 from tarn._hooks import call, heard, hooked
+from tarn._moe_part import MixtureOptions, mixture
 from tarn._stacks import with_carried
 from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_after
 from tarn.attention.attention_layer import advanced
@@ -22,7 +24,6 @@ from tarn.recurrent._state import AttentionState
 
 _NORMS = tables.words_of("norm")
 _ACTIVATIONS = tables.words_of("activation")
-_FEED_FORWARDS = tables.words_of("feed_forward")
 
 
 def _want(argument: str, value: object, choices: Sequence[str]) -> None:
@@ -60,19 +61,22 @@ class EncoderLayer(torch.nn.Module):
             `tarn.models` (Xiong et al. 2020, arXiv 2002.04745), or "post", the
             default of fast-transformers and so of `tarn.transformers`.
         norm_eps: inside the root of the norms.
-        feed_forward: "mlp", "swiglu" or "channel-mix", as in
-            `tarn.transformers.TransformerEncoderLayer`; for a causal mixer alone the
-            last one, as it reads the row before each.
+        feed_forward: "mlp", "swiglu", "channel-mix", "geglu", "relu2" or "none", as in
+            `tarn.transformers.TransformerEncoderLayer`; the channel mix for a causal
+            mixer alone, as it reads the row before each. With "none" the layer is x1.
+            "moe": a mixture of experts, as `moe` says (`MixtureOptions`), whose
+            load-balancing loss `balance_loss` collects.
         causal: True, the default: a token reads itself and the tokens before it, as a
             language model needs. False: it reads all tokens, for a classifier or the
             source of a translation; gated and RWKV mixers refuse it.
         mixer, **attention: the other arguments of make_attention.
 
     Children: attention, linear1, linear2, norm1, norm2, and linear3 or token_shift of
-    the other two feed-forward parts. Raises ValueError.
+    the parts that have them; attention and norm1 alone of "none". Raises ValueError.
     """
 
     attention: Attention | Mixer
+    part: FeedForwardPart
     token_shift: torch.nn.Parameter | None
     linear1: torch.nn.Linear
     linear2: torch.nn.Linear
@@ -91,6 +95,7 @@ class EncoderLayer(torch.nn.Module):
         norm_eps: float = 1e-5,
         *,
         feed_forward: str = "mlp",
+        moe: MixtureOptions | None = None,
         causal: bool = True,
         mixer: str = "linear",
         **attention: Any,
@@ -98,9 +103,9 @@ class EncoderLayer(torch.nn.Module):
         super().__init__()
         _want("activation", activation, _ACTIVATIONS)
         _want("norm", norm, _NORMS)
-        _want("feed_forward", feed_forward, _FEED_FORWARDS)
-        mixes = feed_forward == "channel-mix"
-        if mixes and not causal:
+        _want("feed_forward", feed_forward, tuple(PARTS))
+        self.part = PARTS[feed_forward]
+        if self.part.shifting and not causal:
             raise ValueError(
                 "EncoderLayer: feed_forward: want 'mlp' or 'swiglu' where a token reads later "
                 "ones, got 'channel-mix'"
@@ -112,16 +117,10 @@ class EncoderLayer(torch.nn.Module):
         self.activation = activation
         self.norm = norm
         self.attention = make_attention(d_model, heads, mixer, causal=causal, **attention)
-        self.token_shift = torch.nn.Parameter(torch.empty(d_model)) if mixes else None
-        if self.token_shift is not None:
-            begin_token_shift(self.token_shift)
-        bias = feed_forward == "mlp"
-        self.linear1 = torch.nn.Linear(d_model, d_ff, bias=bias)
-        self.linear2 = torch.nn.Linear(d_ff, d_model, bias=bias)
-        gated = feed_forward == "swiglu"
-        self.linear3 = torch.nn.Linear(d_model, d_ff, bias=False) if gated else None
+        add_maps(self, self.part, d_model, d_ff, moe)
         self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
-        self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        if not self.part.empty:
+            self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
@@ -181,11 +180,15 @@ class EncoderLayer(torch.nn.Module):
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
             attended, bias = unbiased(attend(normed))
+            if self.part.empty:
+                return self._residual_norm(attended, x, bias)[1], None
             normed, x1 = self._residual_norm(attended, x, bias, self.norm2)
             (rows, bias, _), carried = self._hidden(normed, places)
             return self._residual_norm(rows, x1, bias)[1], carried
         attended, bias = unbiased(attend(x))
         x1, _ = self._residual_norm(attended, x, bias, self.norm1)
+        if self.part.empty:
+            return x1, None
         (rows, bias, _), carried = self._hidden(x1, places)
         return self._residual_norm(rows, x1, bias, self.norm2)[0], carried
 
@@ -209,16 +212,18 @@ class EncoderLayer(torch.nn.Module):
     def _hidden(self, x: torch.Tensor, places: RowPlaces) -> tuple[Branch, torch.Tensor | None]:
         """The feed-forward part, whose bias may be left to the pass after it; and what it
         carries on."""
+        if self.part.mixture:
+            return Branch(mixture(self, x, places.kept)), None
         dropout = self.dropout if self.training else 0.0
         maps = self.linear1, self.linear2
-        biased = self.token_shift is None and self.linear3 is None
+        biased = self.part.biased and self.linear3 is None
         parts = maps if self.linear3 is None else (*maps, self.linear3)
         plain = all(_plain(part, torch.nn.Linear, biased) for part in parts)
         if self.token_shift is not None:
             given = (maps[0].weight, maps[1].weight) if plain else maps
             rows, carried = channel_mix(x, self.token_shift, given, places, dropout=dropout)
             return Branch(rows), carried
-        if not plain:
+        if not plain or not self.part.kernel:
             return Branch(self._composed(x, dropout)), None
         first, second = maps[0].weight, maps[1].weight
         dropped: dict[str, Any] = {"dropout": dropout, "seed": ops.draw_seed(dropout)}
@@ -231,12 +236,9 @@ class EncoderLayer(torch.nn.Module):
 
     def _composed(self, x: torch.Tensor, dropout: float) -> torch.Tensor:
         """The feed-forward part by calls of its children."""
-        hidden = self.linear1(x)
-        if self.linear3 is None:
-            hidden = F.relu(hidden) if self.activation == "relu" else F.gelu(hidden)
-        else:
-            hidden = F.silu(hidden) * self.linear3(x)
-        return self.linear2(F.dropout(hidden, dropout))
+        up = None if self.linear3 is None else self.linear3(x)
+        activation = F.relu if self.activation == "relu" else F.gelu
+        return self.linear2(F.dropout(self.part.hidden(self.linear1(x), up, activation), dropout))
 
     def extra_repr(self) -> str:
         return f"dropout={self.dropout}, activation={self.activation!r}, norm={self.norm!r}"

@@ -29,7 +29,9 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         norm: "post" or "pre". norm_eps: inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
-            linear3(u))) without biases; `activation` is then unused. Or
+            linear3(u))) without biases; `activation` is then unused. "geglu": the same
+            with gelu for silu. "relu2": linear2(drop(relu(linear1(u))**2)), without
+            biases. "none": no part, and no norm for it. Or
             "channel-mix", as in `tarn.transformers.TransformerEncoderLayer`.
     """
 

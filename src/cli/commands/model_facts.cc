@@ -24,7 +24,7 @@ TokenCost CostOfToken(const ModelConfig& config, double element_bytes,
   // A tied head multiplies by the embedding table.
   const int64_t tied =
       config.tied_head ? config.vocab_size * config.EmbeddingWidth() : 0;
-  const int64_t used = counts.attention + counts.feed_forward +
+  const int64_t used = counts.attention + counts.feed_forward_used +
                        counts.recurrent + counts.head + tied;
   int64_t rows = config.EmbeddingWidth();
   if (config.positions == Positions::kLearned) rows += config.d_model;

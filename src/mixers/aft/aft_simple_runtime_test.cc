@@ -32,6 +32,10 @@ ModelConfig Config() {
 // The products belong to the stack: matrices of zeros will do.
 class NoTensors final : public MixerTensors {
  public:
+  std::vector<WeightMatrix> Matrices(const std::string&, int64_t, int64_t,
+                                     int64_t) override {
+    return {};
+  }
   std::vector<float> Vector(const std::string&) override { return {}; }
   WeightMatrix Stack(const std::vector<std::string>&,
                      const std::vector<int64_t>& rows, int64_t inputs,

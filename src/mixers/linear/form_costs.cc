@@ -65,8 +65,8 @@ TokenScaling ScalingAt(const ModelConfig& config, int64_t n) {
   const int64_t tied = c.tied_head ? c.Outputs() * c.d_model : 0;
   // A table is looked up; a projection of frames is a matrix product.
   const int64_t frames = c.ReadsFrames() ? parts.embedding : 0;
-  const int64_t dense =
-      2 * (parts.attention + parts.feed_forward + parts.head + tied + frames);
+  const int64_t dense = 2 * (parts.attention + parts.feed_forward_used +
+                             parts.head + tied + frames);
   const int64_t heads = c.n_layers * c.n_heads;
   const auto per_token = [&](int64_t flop) {
     return static_cast<double>(dense) + static_cast<double>(heads) *

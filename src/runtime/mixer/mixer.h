@@ -72,6 +72,10 @@ class MixerTensors {
   virtual WeightMatrix Stack(const std::vector<std::string>& names,
                              const std::vector<int64_t>& rows, int64_t inputs,
                              bool biases) = 0;
+  /// The matrices of a tensor [count, outputs, inputs].
+  virtual std::vector<WeightMatrix> Matrices(const std::string& name,
+                                             int64_t count, int64_t outputs,
+                                             int64_t inputs) = 0;
 };
 
 /// One row of the runtime's registry.

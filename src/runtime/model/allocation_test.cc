@@ -47,7 +47,7 @@ struct Case {
   RotaryPlace place;
   FeatureMap map = FeatureMap::kElu1;
   Denominator denominator = Denominator::kExact;
-  FeedForwardKind feed_forward = FeedForwardKind::kMlp;
+  FeedForwardKind feed_forward = FeedForwardOf("mlp");
 };
 
 const Case kCases[] = {
@@ -62,7 +62,9 @@ const Case kCases[] = {
     {MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore},
     {MixerKind("full"), Positions::kLearned, RotaryPlace::kBefore},
     {MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore,
-     FeatureMap::kElu1, Denominator::kExact, FeedForwardKind::kChannelMix},
+     FeatureMap::kElu1, Denominator::kExact, FeedForwardOf("channel-mix")},
+    {MixerKind("linear"), Positions::kLearned, RotaryPlace::kBefore,
+     FeatureMap::kElu1, Denominator::kExact, FeedForwardOf("moe")},
 };
 
 TEST(ModelAllocation, NoStepPromptOrBatchAllocates) {

@@ -26,7 +26,7 @@ struct Kind {
   Norm norm = Norm::kPre;
   // Mixed layers, with RMS norms and SwiGLU; empty: one kind, with neither.
   const char* layers = "";
-  FeedForwardKind feed_forward = FeedForwardKind::kSwiglu;  // of mixed layers
+  FeedForwardKind feed_forward = FeedForwardOf("swiglu");  // of mixed layers
 };
 
 const Kind kKinds[] = {
@@ -76,7 +76,15 @@ const Kind kKinds[] = {
     {"ChannelMix", MixerKind("linear"), Positions::kNone,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "rwkv7,linear,full",
-     FeedForwardKind::kChannelMix},
+     FeedForwardOf("channel-mix")},
+    {"Mixture", MixerKind("linear"), Positions::kNone, RotaryPlace::kBefore,
+     WeightType::kBF16, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
+     "linear:feed_forward=moe,full,gdn:feed_forward=moe"},
+    {"PartsByLayer", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "mamba2:feed_forward=none,linear:feed_forward=geglu,"
+     "full:feed_forward=relu2,gdn"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }

@@ -121,7 +121,18 @@ const Variant kVariants[] = {
     {"RmsNorm", [](ModelConfig& c) { c.norm_kind = NormKind::kRms; }},
     {"SwigluPost",
      [](ModelConfig& c) {
-       c.feed_forward = FeedForwardKind::kSwiglu;
+       c.feed_forward = FeedForwardOf("swiglu");
+       c.norm = Norm::kPost;
+     }},
+    {"NoFeedForward",
+     [](ModelConfig& c) { c.feed_forward = FeedForwardOf("none"); }},
+    {"Mixture", [](ModelConfig& c) { c.feed_forward = FeedForwardOf("moe"); }},
+    {"PartsByLayerPost",
+     [](ModelConfig& c) {
+       c.n_layers = 4;
+       SetLayers(c,
+                 "linear:feed_forward=none,full:feed_forward=geglu,"
+                 "linear:feed_forward=relu2,full");
        c.norm = Norm::kPost;
      }},
     {"RmsSwigluSoftmaxPost",
@@ -311,7 +322,7 @@ TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
   };
   Tensors rounded = tensors_;
   for (const auto& [name, shape] : WeightShapes(config_)) {
-    if (shape.size() != 2 || is_kept(name)) continue;
+    if (shape.size() < 2 || is_kept(name)) continue;
     for (float& x : rounded[name]) {
       uint32_t bits;
       std::memcpy(&bits, &x, 4);

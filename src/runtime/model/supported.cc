@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/text.h"
+#include "runtime/feed_forward/feed_forward.h"
 #include "runtime/mixer/mixer.h"
 
 namespace tarn {
@@ -22,6 +23,13 @@ std::optional<Error> CheckLayer(const ModelConfig& view) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     }
     return Unsupported("attention", names, Name(view.attention));
+  }
+  if (FindRuntimeFeedForward(Name(view.feed_forward)) == nullptr) {
+    std::string names;
+    for (const char* name : RuntimeFeedForwardNames()) {
+      names += (names.empty() ? "" : ", ") + std::string(name);
+    }
+    return Unsupported("feed_forward", names, Name(view.feed_forward));
   }
   return row->check != nullptr ? row->check(view) : std::nullopt;
 }

@@ -30,15 +30,15 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
     in_width_ = std::max(in_width_, layer.mixer->in_width());
     out_width_ = std::max(out_width_, layer.mixer->out().inputs());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
+    if (layer.feed_forward == nullptr) continue;
+    hidden_width_ = std::max(hidden_width_, layer.feed_forward->hidden_width());
+    in_width_ = std::max(in_width_, layer.feed_forward->in_width());
   }
   if (config.arch == Arch::kSeq2seq) {  // cross attention
     const int64_t values = config.n_heads * config.d_value;
     in_width_ = std::max(in_width_,
                          2 * config.n_heads * config.d_key + values);
     out_width_ = std::max(out_width_, values);
-  }
-  if (config.feed_forward == FeedForwardKind::kChannelMix) {
-    in_width_ = std::max(in_width_, config.d_model);  // rows that it mixes
   }
   AssignScratch(0);  // measures a row
   piece_rows_ = std::clamp<int64_t>(kMaxScratch / row_floats_, 1, kMaxRows);
@@ -63,7 +63,7 @@ void Block::AssignScratch(int64_t rows) {
   take(normed_, config_.d_model, piece);
   take(in, in_width_, rows);
   take(out, out_width_, rows);
-  take(hidden_, config_.d_ff, piece);
+  take(hidden_, hidden_width_, piece);
   if (position_rows_.width() > 0) take(places, position_rows_.width(), rows);
   if (extra_width_ > 0) take(extra, extra_width_, rows);
   row_floats_ = floats;
@@ -192,32 +192,13 @@ void Block::AddOut(const NormWeights& norm, const WeightMatrix& w) {
 }
 
 void Block::FeedForward(const LayerWeights& w, int64_t layer) {
-  if (config_.feed_forward == FeedForwardKind::kChannelMix) {
-    ChannelMix(w, layer);
-    return;
-  }
-  const bool gated = config_.feed_forward == FeedForwardKind::kSwiglu;
-  const MatMulFinish finish = ActivationFinish();
+  if (w.feed_forward == nullptr) return;
   ForPieces([&](int64_t begin, int64_t count) {
     const Rows from = Input(w.last_norm(), begin, count);
-    const OutputRows hidden = {hidden_.data, hidden_.stride};
-    if (gated) {
-      PackedMatMul(from.data, from.stride, count, w.linear3, hidden, executor_);
-    }
-    PackedMatMul(from.data, from.stride, count, w.linear1, hidden, executor_,
-                 finish);
-    PackedMatMul(hidden_.data, hidden_.stride, count, w.linear2,
-                 {x_[begin], x_.stride}, executor_, MatMulFinish::kAdd);
+    w.feed_forward->Run(*this, {from, x_.From(begin), hidden_, begin, count},
+                        layer);
   });
   CloseSublayer(w.last_norm());
-}
-
-MatMulFinish Block::ActivationFinish() const {
-  if (config_.feed_forward == FeedForwardKind::kSwiglu) {
-    return MatMulFinish::kSwiglu;
-  }
-  return config_.activation == Activation::kRelu ? MatMulFinish::kRelu
-                                                 : MatMulFinish::kGelu;
 }
 
 void Block::FinalRow(int64_t row, float* out) const {

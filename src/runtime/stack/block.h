@@ -39,27 +39,24 @@ class Block : public MixerBlock {
   void Project(const NormWeights& norm, const WeightMatrix& w, Rows to);
   /// x += W out, then the norm of post-norm models.
   void AddOut(const NormWeights& norm, const WeightMatrix& w);
-  /// x += FFN(in(x)), with norms as above. The part that reads the row before
-  /// each is in channel_mix.cc; it is for segments with states.
+  /// x += FFN(in(x)), with norms as above; nothing for a layer without a part.
   void FeedForward(const LayerWeights& w, int64_t layer);
-  void ChannelMix(const LayerWeights& w, int64_t layer);
   /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;
   void Norm(const NormWeights& norm, const float* from, float* to) const;
-  /// How the product with linear1 ends.
-  MatMulFinish ActivationFinish() const;
 
   const ModelConfig& config_;
   const StackWeights& weights_;
   int64_t in_width_ = 0, out_width_ = 0;  // of the widest mixer
   int64_t extra_width_ = 0;               // floats it keeps for a row
+  int64_t hidden_width_ = 0;              // of the widest feed-forward part
   int64_t piece_rows_ = 1;  // rows that go through a layer at a time
 
   std::vector<int32_t> tokens_;  // [rows]
 
   Rows x_;       // [d_model]
   Rows normed_;  // [d_model], of a piece
-  Rows hidden_;  // [d_ff], of a piece
+  Rows hidden_;  // [hidden_width_], of a piece
 
  private:
   void AssignScratch(int64_t rows);

@@ -43,13 +43,13 @@ bool Forward::StepsAsTeam() const {
       weights_.layers.empty()) {
     return false;
   }
-  // All shares would need a row of the state that one of them replaces.
-  if (config_.feed_forward == FeedForwardKind::kChannelMix) return false;
   int64_t bytes = 0;
   for (const LayerWeights& w : weights_.layers) {
-    if (!w.mixer->one_region()) return false;
-    bytes += w.mixer->bytes() + w.linear1.bytes() + w.linear2.bytes() +
-             w.linear3.bytes();
+    if (!w.mixer->one_region() || w.feed_forward == nullptr ||
+        w.feed_forward->team() == nullptr) {
+      return false;
+    }
+    bytes += w.mixer->bytes() + w.feed_forward->bytes();
   }
   return bytes >= kLeastBytes * static_cast<int64_t>(weights_.layers.size());
 }
@@ -84,10 +84,12 @@ const WeightMatrix* Forward::StepMatrix(int64_t phase) const {
       return &w.mixer->in();
     case 2:
       return &w.mixer->out();
-    case 3:
-      return w.linear3.outputs() > 0 ? &w.linear3 : &w.linear1;
+    case 3: {
+      const TeamProducts& part = *w.feed_forward->team();
+      return part.factor != nullptr ? part.factor : part.first;
+    }
     case 4:
-      return &w.linear2;
+      return w.feed_forward->team()->second;
     default:
       return nullptr;
   }
@@ -158,14 +160,15 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
       task.finish = MatMulFinish::kAdd;
       task.residual = StepResidual(2 * layer, worker);
       break;
-    case 3:
+    case 3: {
+      const TeamProducts& part =
+          *weights_.layers[static_cast<size_t>(layer)].feed_forward->team();
       task.x = StepInput(2 * layer + 1, worker);
       task.y = hidden_[0];
-      if (config_.feed_forward == FeedForwardKind::kSwiglu) {
+      if (part.factor != nullptr) {
         // The second factor comes first, then the one that it is multiplied
         // with: both matrices have the same panels.
-        const WeightMatrix& gate =
-            weights_.layers[static_cast<size_t>(layer)].linear1;
+        const WeightMatrix& gate = *part.first;
         const void* next = task.next;
         task.next = gate.Panel(panels.begin);
         PackedRowMatMul(task);
@@ -173,8 +176,9 @@ void Forward::StepPhase(int64_t phase, int share, int worker) {
         task.w = &gate;
         task.residual = hidden_[0];
       }
-      task.finish = ActivationFinish();
+      task.finish = part.finish;
       break;
+    }
     case 4:
       task.x = hidden_[0];
       task.y = x_[0];

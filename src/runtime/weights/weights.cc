@@ -64,6 +64,22 @@ class Packer {
     if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
   }
 
+  // The matrices of a tensor [count, outputs, inputs], one at a time.
+  std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
+                                     int64_t outputs, int64_t inputs) {
+    const WeightTensor& tensor = Find(name);
+    block_.resize(static_cast<size_t>(outputs * inputs));
+    std::vector<WeightMatrix> matrices;
+    for (int64_t i = 0; i < count; ++i) {
+      source_.ReadRows(tensor, {i, i + 1}, block_.data());
+      matrices.push_back(Matrix(outputs, inputs));
+      matrices.back().SetRows(0, outputs, block_.data(), nullptr);
+    }
+    source_.Release(tensor);
+    parameters_ += tensor.elements();
+    return matrices;
+  }
+
   // name.weight and, where there is one, name.bias as a matrix.
   WeightMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
                       bool bias = true) {
@@ -133,7 +149,7 @@ CrossWeights PackCross(Packer& packer, const ModelConfig& config,
   return w;
 }
 
-// The tensors that one mixer reads, under its layer's prefix.
+// The tensors that one mixer or feed-forward part reads, under a prefix.
 class LayerTensors final : public MixerTensors {
  public:
   LayerTensors(Packer& packer, std::string prefix)
@@ -156,6 +172,10 @@ class LayerTensors final : public MixerTensors {
     }
     return matrix;
   }
+  std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
+                                     int64_t outputs, int64_t inputs) override {
+    return packer_.Matrices(prefix_ + name, count, outputs, inputs);
+  }
 
  private:
   Packer& packer_;
@@ -168,26 +188,19 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   const ModelConfig view = LayerView(config, i);
   LayerWeights w;
   LayerTensors tensors(packer, layer + names.attention);
-  // CheckSupported has found the row.
+  // CheckSupported has found the rows.
   w.mixer = FindRuntimeMixer(Name(view.attention))->make(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
     w.norm3 = packer.Norm(layer + "norm3");
   }
-  const bool biases = config.feed_forward == FeedForwardKind::kMlp;
-  if (config.feed_forward == FeedForwardKind::kChannelMix) {
-    w.token_shift = packer.Vector(layer + "token_shift");
-  }
-  w.linear1 =
-      packer.Linear(layer + "linear1", config.d_ff, config.d_model, biases);
-  if (config.feed_forward == FeedForwardKind::kSwiglu) {
-    w.linear3 =
-        packer.Linear(layer + "linear3", config.d_ff, config.d_model, false);
-  }
-  w.linear2 =
-      packer.Linear(layer + "linear2", config.d_model, config.d_ff, biases);
+  LayerTensors part(packer, layer);
+  w.feed_forward =
+      FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
   w.norm1 = packer.Norm(layer + "norm1");
-  w.norm2 = packer.Norm(layer + "norm2");
+  if (cross || w.feed_forward != nullptr) {
+    w.norm2 = packer.Norm(layer + "norm2");
+  }
   return w;
 }
 

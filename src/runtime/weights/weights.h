@@ -11,6 +11,7 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "kernels/matmul/weight_matrix.h"
+#include "runtime/feed_forward/feed_forward.h"
 #include "runtime/mixer/mixer.h"
 #include "weights/weight_source.h"
 
@@ -30,13 +31,10 @@ struct CrossWeights {
 
 struct LayerWeights {
   std::shared_ptr<const RuntimeMixer> mixer;
-  WeightMatrix linear1;  // [d_ff, d_model]
-  WeightMatrix linear2;  // [d_model, d_ff]
-  WeightMatrix linear3;  // [d_ff, d_model], the second factor of swiglu only
-  std::vector<float> token_shift;  // [d_model], of channel-mix only
-  NormWeights norm1, norm2;
-  CrossWeights cross;  // decoders of a sequence-to-sequence model only,
-  NormWeights norm3;   // as is this
+  std::shared_ptr<const RuntimeFeedForward> feed_forward;  // null: none
+  NormWeights norm1, norm2;  // the second empty without a part
+  CrossWeights cross;        // decoders of a sequence-to-sequence model only,
+  NormWeights norm3;         // as is this
 
   /// The norm of the feed-forward part: the layer's last.
   const NormWeights& last_norm() const {

@@ -8,22 +8,22 @@ namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
     : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
-  if (!FeedForwardState(config).empty()) {
+  const ModelConfig view = LayerView(config, index);
+  if (!FeedForwardState(view).empty() || !HasFeedForward(view)) {
     throw ArgumentError("DecoderLayer: feed_forward",
-                        "mlp or swiglu with a memory",
-                        Name(config.feed_forward));
+                        "a part without a state, as mlp or swiglu",
+                        Name(view.feed_forward));
   }
   // The encoder's layers come first, then two attentions a layer.
   const int64_t first = config.n_layers + 2 * index;
   self_attention = register_module(
       "self_attention",
-      MakeMixer(LayerView(config, index),
-                MixerPlace{/*causal=*/true, /*cross=*/false, first}));
+      MakeMixer(view, MixerPlace{/*causal=*/true, /*cross=*/false, first}));
   cross_attention = register_module(
       "cross_attention",
       MakeMixer(CrossView(config),
                 MixerPlace{/*causal=*/false, /*cross=*/true, first + 1}));
-  feed_forward_ = MakeFeedForward(*this, config);
+  feed_forward_ = MakeFeedForward(*this, view);
   norm1 = register_module("norm1", MakeNorm(config));
   norm2 = register_module("norm2", MakeNorm(config));
   norm3 = register_module("norm3", MakeNorm(config));

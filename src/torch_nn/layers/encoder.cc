@@ -1,5 +1,7 @@
 #include "torch_nn/layers/encoder.h"
 
+#include "torch_nn/layers/residual.h"
+
 namespace tarn::nn {
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
@@ -8,16 +10,25 @@ EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
   attention = register_module("attention", MakeMixer(config, place));
   feed_forward_ = MakeFeedForward(*this, config, place);
   norm1 = register_module("norm1", MakeNorm(config));
-  norm2 = register_module("norm2", MakeNorm(config));
+  if (feed_forward_ != nullptr) {
+    norm2 = register_module("norm2", MakeNorm(config));
+  }
 }
 
 torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x,
                                      const Mixed& mixed,
                                      const RowPlaces& places) const {
-  return RestOfLayer(x, mixed,
-                     {pre_norm_ ? *norm2 : *norm1,
-                      pre_norm_ ? nullptr : norm2.get(), *feed_forward_,
-                      is_training() ? dropout_ : 0.0, places});
+  const double dropout = is_training() ? dropout_ : 0.0;
+  if (feed_forward_ == nullptr) {
+    const auto sum =
+        AddResidual(Projected(mixed), x, mixed.bias,
+                    pre_norm_ ? nullptr : norm1.get(), ops::DrawDropout(dropout));
+    return pre_norm_ ? sum.s : sum.y;
+  }
+  return RestOfLayer(
+      x, mixed,
+      {pre_norm_ ? *norm2 : *norm1, pre_norm_ ? nullptr : norm2.get(),
+       *feed_forward_, dropout, places});
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,

@@ -19,7 +19,7 @@ namespace tarn::nn {
 ///   post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 ///   pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
 /// Att is the mixer of config.attention, the norms are of config.norm_kind, FFN
-/// is the part of config.feed_forward.
+/// is the part of config.feed_forward; without one the layer is x1.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
   /// config: the finished config as the layer sees it (LayerView); throws
@@ -42,14 +42,14 @@ class EncoderLayerImpl : public torch::nn::Module {
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> attention;
-  std::shared_ptr<NormLayer> norm1, norm2;
+  std::shared_ptr<NormLayer> norm1, norm2;  // no norm2 without a part
 
  private:
   torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
                      const RowPlaces& places) const;
   bool pre_norm_;
   double dropout_;
-  std::unique_ptr<FeedForward> feed_forward_;
+  std::unique_ptr<FeedForward> feed_forward_;  // null: none
 };
 TORCH_MODULE(EncoderLayer);
 

@@ -112,7 +112,7 @@ TEST(EncoderLayer, ChannelMixIgnoresPadding) {
   for (const Norm norm : {Norm::kPost, Norm::kPre}) {
     ModelConfig config = SmallConfig();
     config.norm = norm;
-    config.feed_forward = FeedForwardKind::kChannelMix;
+    config.feed_forward = FeedForwardOf("channel-mix");
     torch::manual_seed(9);
     EncoderLayer layer(config);
     layer->to(torch::kFloat64);
@@ -160,7 +160,7 @@ TEST(EncoderLayer, ChannelMixIgnoresPadding) {
 
 TEST(EncoderLayer, ChannelMixBeginsByChannelAndDepth) {
   ModelConfig config = SmallConfig();  // 24 channels, 2 layers
-  config.feed_forward = FeedForwardKind::kChannelMix;
+  config.feed_forward = FeedForwardOf("channel-mix");
   Encoder encoder(config);
   for (int64_t i = 0; i < 2; ++i) {
     const torch::Tensor shift = encoder->named_parameters()[StrCat(
@@ -175,7 +175,7 @@ TEST(EncoderLayer, ChannelMixBeginsByChannelAndDepth) {
 
 TEST(EncoderLayer, ChannelMixWantsACausalStack) {
   ModelConfig config = SmallConfig();
-  config.feed_forward = FeedForwardKind::kChannelMix;
+  config.feed_forward = FeedForwardOf("channel-mix");
   EXPECT_THROW(EncoderLayer(config, MixerPlace{.causal = false}),
                ArgumentError);
   EXPECT_THROW(DecoderLayerImpl(config, 0), ArgumentError);

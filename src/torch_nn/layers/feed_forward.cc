@@ -1,149 +1,69 @@
 #include "torch_nn/layers/feed_forward.h"
 
-#include <cmath>
+#include <mutex>
+#include <string_view>
 
 #include "config/feed_forward_form.h"
 #include "core/error.h"
+#include "core/fork.h"
 #include "core/text.h"
-#include "torch_nn/state/lengths.h"
-#include "torch_nn/state/token_shift.h"
-#include "torch_ops/rows/row_ops.h"
 
 namespace tarn::nn {
 namespace {
 
-torch::nn::Linear AddLinear(torch::nn::Module& owner, const char* name,
-                            int64_t in, int64_t out, bool bias) {
-  return owner.register_module(
-      name, torch::nn::Linear(torch::nn::LinearOptions(in, out).bias(bias)));
+// Rows are only ever added.
+struct FeedForwardRegistry {
+  ForkHeldMutex turn;
+  std::vector<FeedForwardRow> rows = BuiltinFeedForwardRows();
+
+  const FeedForwardRow* Find(std::string_view name) const {
+    for (const FeedForwardRow& row : rows) {
+      if (name == row.name) return &row;
+    }
+    return nullptr;
+  }
+};
+
+FeedForwardRegistry& FeedForwardModules() {
+  static FeedForwardRegistry registry;
+  return registry;
 }
-
-class Mlp : public FeedForward {
- public:
-  Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : activation_(config.activation),
-        linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, true)),
-        linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, true)) {}
-
-  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
-                           const RowPlaces&) const override {
-    return ops::FeedForward(x, linear1_->weight, linear1_->bias,
-                            linear2_->weight, activation_, dropout);
-  }
-  torch::Tensor OutputBias() const override { return linear2_->bias; }
-  bool Describe(ops::LayerRestArguments& arguments) const override {
-    arguments.weight1 = linear1_->weight;
-    arguments.bias1 = linear1_->bias;
-    arguments.weight2 = linear2_->weight;
-    arguments.bias2 = linear2_->bias;
-    arguments.activation = activation_;
-    return true;
-  }
-
- private:
-  Activation activation_;
-  torch::nn::Linear linear1_, linear2_;  // D -> F -> D
-};
-
-class Swiglu : public FeedForward {
- public:
-  Swiglu(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
-        linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, false)),
-        linear3_(
-            AddLinear(owner, "linear3", config.d_model, config.d_ff, false)) {}
-
-  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
-                           const RowPlaces&) const override {
-    return ops::SwigluFeedForward(x, linear1_->weight, linear2_->weight,
-                                  linear3_->weight, dropout);
-  }
-
- private:
-  torch::nn::Linear linear1_, linear2_, linear3_;  // gate, down, up
-};
-
-class ChannelMix : public FeedForward {
- public:
-  ChannelMix(torch::nn::Module& owner, const ModelConfig& config,
-             const Depth& depth)
-      : token_shift_(owner.register_parameter(
-            "token_shift", FirstShift(config.d_model, depth))),
-        linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
-        linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, false)) {}
-
-  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
-                           const RowPlaces& places) const override {
-    const torch::Tensor rows = Kept(x, places.key_mask);
-    return ops::ChannelMix({rows, Before(rows, places), token_shift_,
-                            linear1_->weight, linear2_->weight, dropout});
-  }
-
- private:
-  // The first channels look back, later layers less than earlier ones.
-  static torch::Tensor FirstShift(int64_t d_model, const Depth& depth) {
-    const double left = 1.0 - static_cast<double>(depth.layer) /
-                                  static_cast<double>(depth.layers);
-    const torch::Tensor channel = torch::arange(d_model).to(torch::kFloat32) /
-                                  static_cast<double>(d_model);
-    return 1 - channel.pow(std::pow(left, 4));
-  }
-
-  // The row in front of the rows, [B, D], absent: zeros; a state takes the last
-  // of them.
-  static ops::OptionalTensor Before(const torch::Tensor& rows,
-                                    const RowPlaces& places) {
-    if (places.cut != nullptr) return RowBeforePiece(rows, *places.cut);
-    if (places.state == nullptr) return {};
-    torch::Tensor& held = (*places.state)[kChannelShift];
-    const torch::Tensor before = held;
-    held = LastRow(rows, before, places.added);
-    return before;
-  }
-
-  torch::Tensor token_shift_;            // [D]
-  torch::nn::Linear linear1_, linear2_;  // D -> F -> D
-};
-
-template <typename Kind>
-std::unique_ptr<FeedForward> MakeFeedForwardOf(torch::nn::Module& owner,
-                                               const ModelConfig& config,
-                                               const Depth& depth) {
-  return std::make_unique<Kind>(owner, config, depth);
-}
-
-struct FeedForwardRow {
-  FeedForwardKind kind;
-  std::unique_ptr<FeedForward> (*make)(torch::nn::Module&, const ModelConfig&,
-                                       const Depth&);
-};
-constexpr FeedForwardRow kFeedForwards[] = {
-    {FeedForwardKind::kMlp, MakeFeedForwardOf<Mlp>},
-    {FeedForwardKind::kSwiglu, MakeFeedForwardOf<Swiglu>},
-    {FeedForwardKind::kChannelMix, MakeFeedForwardOf<ChannelMix>}};
 
 }  // namespace
 
+void RegisterTorchFeedForward(const FeedForwardRow& row) {
+  // The name of a part, which lives as long as the program; throws for others.
+  const char* name = Spec(FeedForwardOf(row.name)).name;
+  FeedForwardRegistry& registry = FeedForwardModules();
+  const std::lock_guard lock(registry.turn);
+  if (row.make == nullptr || registry.Find(name) != nullptr) {
+    throw ArgumentError("RegisterTorchFeedForward: row",
+                        "a factory and a unique name", Quoted(name));
+  }
+  registry.rows.push_back({name, row.make});
+}
+
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
-                                             const ModelConfig& config,
+                                             const ModelConfig& layer,
                                              const MixerPlace& place) {
-  if (!FeedForwardState(config).empty() && !place.causal) {
+  if (!FeedForwardState(layer).empty() && !place.causal) {
     throw ArgumentError("feed_forward",
-                        "mlp or swiglu in a stack that sees later tokens",
-                        Name(config.feed_forward));
+                        "a part without a state in a stack that sees later "
+                        "tokens",
+                        Name(layer.feed_forward));
   }
-  for (const FeedForwardRow& row : kFeedForwards) {
-    if (row.kind != config.feed_forward) continue;
-    return row.make(owner, config, DepthOf(config, place));
+  FeedForwardFactory make = nullptr;
+  {
+    FeedForwardRegistry& registry = FeedForwardModules();
+    const std::lock_guard lock(registry.turn);
+    const FeedForwardRow* row = registry.Find(Name(layer.feed_forward));
+    if (row != nullptr) make = row->make;
   }
-  throw ArgumentError("feed_forward", "a kind with a module",
-                      Name(config.feed_forward));
+  if (make == nullptr) {
+    throw ArgumentError("feed_forward", "a part with a module",
+                        Name(layer.feed_forward));
+  }
+  return make(owner, layer, place);
 }
 
 }  // namespace tarn::nn

@@ -1,7 +1,8 @@
-// The feed-forward part of a layer, by config.feed_forward.
+// The feed-forward part of a layer, by its configuration's feed_forward.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "config/model_config.h"
 #include "torch_nn/mixers/mixer.h"
@@ -39,8 +40,27 @@ class FeedForward {
   virtual bool Describe(ops::LayerRestArguments&) const { return false; }
 };
 
-/// The part of config.feed_forward, registered in `owner`; each map is
-/// initialised as in torch::nn::Linear. A new kind is a row in feed_forward.cc.
+/// Makes the part of one layer, whose tensors belong to `owner`; layer: the
+/// configuration as the layer sees it.
+using FeedForwardFactory = std::unique_ptr<FeedForward> (*)(
+    torch::nn::Module& owner, const ModelConfig& layer,
+    const MixerPlace& place);
+
+struct FeedForwardRow {
+  const char* name;  // of a FeedForwardSpec
+  FeedForwardFactory make;
+};
+
+/// Adds the module of a part that RegisterFeedForward has made known. Throws
+/// ArgumentError for a name that no part has or whose module is registered, and
+/// for a null factory. Thread-safe; call it before a model needs the part.
+void RegisterTorchFeedForward(const FeedForwardRow& row);
+
+/// The rows that every build has: feed_forward_parts.cc.
+std::vector<FeedForwardRow> BuiltinFeedForwardRows();
+
+/// The part of layer.feed_forward, registered in `owner`; null for a layer
+/// without one. Each map is initialised as in torch::nn::Linear.
 ///   mlp     linear2(drop(act(linear1(x)))): linear1 [F, D], linear2 [D, F],
 ///           with biases; act relu or exact gelu (config.activation)
 ///   swiglu  linear2(drop(silu(linear1(x)) * linear3(x))): linear1 and linear3
@@ -49,10 +69,15 @@ class FeedForward {
 ///           x' the row before x: linear1 [F, D], linear2 [D, F], without
 ///           biases, and token_shift [D], which begins as 1 - (c / D)^((1 -
 ///           layer / layers)^4) for channel c, as in RWKV-7's own code
-/// place: of the layer's mixer. Throws ArgumentError for a channel mix in a
-/// stack that sees later tokens.
+///   geglu   linear2(drop(gelu(linear1(x)) * linear3(x))), the exact gelu, as
+///           swiglu otherwise
+///   relu2   linear2(drop(relu(linear1(x))^2)), without biases
+///   moe     a mixture of experts (feed_forward/moe_form.h): router, experts,
+///   shared
+/// place: of the layer's mixer. Throws ArgumentError for a part with a state in
+/// a stack that sees later tokens.
 std::unique_ptr<FeedForward> MakeFeedForward(torch::nn::Module& owner,
-                                             const ModelConfig& config,
+                                             const ModelConfig& layer,
                                              const MixerPlace& place = {});
 
 }  // namespace tarn::nn

@@ -71,7 +71,7 @@ std::vector<Case> Cases() {
   decoder("favor", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kFavor); });
   decoder("swiglu_rms", [](ModelConfig& c) {
     c.norm_kind = NormKind::kRms;
-    c.feed_forward = FeedForwardKind::kSwiglu;
+    c.feed_forward = FeedForwardOf("swiglu");
   });
   for (const AttentionKind kind :
        {MixerKind("full"), MixerKind("local"), MixerKind("exact-topk"),
@@ -88,7 +88,7 @@ std::vector<Case> Cases() {
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }
   decoder("channel_mix", [](ModelConfig& c) {
-    c.feed_forward = FeedForwardKind::kChannelMix;
+    c.feed_forward = FeedForwardOf("channel-mix");
     SetConfigField(c, "layers", "rwkv7,full");
   });
   add("classifier", Arch::kEncoder, Task::kClassify, nothing);

@@ -3,6 +3,7 @@
 #include <array>
 #include <vector>
 
+#include "torch_nn/layers/feed_forward_moe.h"
 #include "train/objectives/autocast.h"
 #include "train/objectives/objective.h"
 
@@ -57,16 +58,20 @@ void AddGradient(Objective& objective, nn::ModelImpl& model,
   for (const auto& rows : parts) {
     const bool last = &rows == &parts.back();
     if (rows == nullptr && !(last && exchange != nullptr)) continue;
-    torch::Tensor loss;
+    torch::Tensor loss, added;
     PartLoss part;
     if (rows != nullptr) {
       const Autocast narrow(model.device().type(), options.precision);
       part = objective.Loss(model, *rows);
       loss = rows->scale == 1 ? part.loss : part.loss * rows->scale;
+      // What layers add of their own counts like a mean over the rows.
+      added = nn::TakeLosses(model);
+      if (added.defined()) added = added * rows->weight;
     } else {
       loss = NoLoss(model);
     }
-    torch::Tensor mean = loss / totals.weight;
+    torch::Tensor mean =
+        (added.defined() ? loss + added : loss) / totals.weight;
     if (exchange != nullptr) mean = mean * exchange->scale();
     if (last && exchange != nullptr) {
       ranks.all.AddSeconds(exchange->LastBackward(mean));

@@ -273,7 +273,7 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
   EXPECT_EQ(LayersText(model), "linear,local:local_context=8,full");
   EXPECT_EQ(LayerView(model, 4).attention, MixerKind("local"));
   EXPECT_EQ(model.norm_kind, NormKind::kRms);
-  EXPECT_EQ(model.feed_forward, FeedForwardKind::kSwiglu);
+  EXPECT_EQ(model.feed_forward, FeedForwardOf("swiglu"));
   EXPECT_TRUE(PositionKeys(model).empty());
   ModelConfig tables = model;
   tables.attention = MixerKind("aft-full");

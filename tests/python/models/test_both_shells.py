@@ -76,6 +76,20 @@ CASES = [
         for norm in ("pre", "post")
     ),
     ("image", "decoder", dict(feed_forward="channel-mix")),
+    *(
+        ("lm", "decoder", dict(layers=layers, norm=norm))
+        for layers in (
+            [{"mixer": "mamba2", "feed_forward": "none"}],
+            [{"mixer": "linear", "feed_forward": "none"}, {"mixer": "full", "feed_forward": "relu2"}],
+            [{"mixer": "gdn", "feed_forward": "geglu"}, "full"],
+        )
+        for norm in ("pre", "post")
+    ),
+    ("classify", "encoder", dict(feed_forward="none")),
+    ("lm", "decoder", dict(feed_forward="moe", experts=4, d_expert=16)),
+    ("lm", "decoder", dict(feed_forward="moe", d_shared=8, shared_gate=True, norm="post")),
+    ("lm", "decoder", dict(feed_forward="moe", router="sigmoid", expert_part="relu2")),
+    ("seq2seq", "seq2seq", dict(feed_forward="geglu", attention="full")),
     ("seq2seq", "seq2seq", LEARNED),
     ("seq2seq", "seq2seq", dict(attention="full", positions="sinusoidal")),
     ("classify", "encoder", LEARNED),

@@ -129,6 +129,17 @@ LEAN = [
     dict(feed_forward="channel-mix"),
     dict(attention="full", positions="rotary", norm="post", feed_forward="channel-mix"),
     dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),
+    dict(attention="mamba2", feed_forward="none"),
+    dict(attention="full", feed_forward="geglu", norm="post"),
+    dict(feed_forward="moe", experts=4, d_expert=16, d_shared=8, shared_gate=True),
+    dict(layers=[{"mixer": "gdn", "feed_forward": "moe"}, "full"], expert_part="geglu"),
+    dict(
+        layers=[
+            {"mixer": "linear", "feed_forward": "none"},
+            {"mixer": "gdn", "feed_forward": "relu2"},
+            "full",
+        ]
+    ),
     dict(attention="local", local_context=5, **MODERN),
     dict(attention="local", local_context=1),
     dict(layers=[{"mixer": "local", "local_context": 8}, "linear"], positions="rotary", **MODERN),
@@ -312,6 +323,31 @@ def test_gradients_reach_every_weight():
     assert all(layer.linear3.weight.grad.abs().max() > 0 for layer in model.layers)
 
 
+def test_balance_loss_of_a_mixture():
+    model = models.LanguageModel(**SMALL, feed_forward="moe", experts=4, balance_loss=0.5)
+    tokens = torch.randint(256, (2, 9))
+    model(tokens)
+    loss = tarn.nn.balance_loss(model)
+    logits = []
+    hooks = [
+        layer.router.register_forward_hook(lambda m, x, y: logits.append(y))
+        for layer in model.layers
+    ]
+    model(tokens)
+    wanted = sum(
+        0.5 * tarn.ops.load_balancing_loss(z, tarn.ops.route_tokens(z, 2)[1]) for z in logits
+    )
+    for hook in hooks:
+        hook.remove()
+    torch.testing.assert_close(loss, wanted)
+    loss.backward()
+    assert all(layer.router.weight.grad.abs().max() > 0 for layer in model.layers)
+    tarn.nn.balance_loss(model)
+    assert tarn.nn.balance_loss(model) == 0  # forgotten
+    model.eval()(tokens)
+    assert tarn.nn.balance_loss(model) == 0
+
+
 def test_kinds_of_parts_are_named():
     layer = tarn.transformers.TransformerEncoderLayer
     with pytest.raises(ValueError, match="norm_kind: want one of 'layer', 'rms', got 'group'"):
@@ -319,10 +355,10 @@ def test_kinds_of_parts_are_named():
     with pytest.raises(ValueError, match="feed_forward: want one of .*'swiglu'.*, got 'glu'"):
         layer(torch.nn.Identity(), 8, feed_forward="glu")
     decoder, parts = tarn.transformers.TransformerDecoderLayer, [torch.nn.Identity()] * 2
-    with pytest.raises(ValueError, match="feed_forward: want 'mlp' or 'swiglu' with a memory"):
+    with pytest.raises(ValueError, match="feed_forward: want a part (that|of maps)"):
         decoder(*parts, 8, feed_forward="channel-mix")
     for make in (models.Seq2Seq, lambda **keys: models.Classifier(**keys, n_classes=2)):
-        with pytest.raises(ValueError, match="feed_forward: want mlp or swiglu for arch"):
+        with pytest.raises(ValueError, match="feed_forward: want mlp, swiglu, .* for arch"):
             make(**SMALL, feed_forward="channel-mix")
     with pytest.raises(ValueError, match="layers: want mixers out of linear, .*got 'softmax'"):
         models.LanguageModel(**SMALL, layers=["linear", "softmax"])

@@ -46,6 +46,10 @@ KINDS = [
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),
     dict(layers=["rwkv6", "full"], feed_forward="channel-mix"),
+    dict(attention="mamba2", feed_forward="none"),
+    dict(feed_forward="geglu"),
+    dict(feed_forward="moe", experts=4, d_expert=16),
+    dict(layers=[{"mixer": "linear", "feed_forward": "none"}, "full"], feed_forward="relu2"),
 ]  # fmt: skip
 POSITIONS = [
     dict(positions="none"),

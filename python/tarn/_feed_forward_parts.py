@@ -1,0 +1,83 @@
+"""The feed-forward parts of layers, a row each: which maps a layer holds for its part, and
+what stands between them. With u the row as the part reads it and f the curve:
+
+    linear2(drop(f(linear1(u))))                     two maps
+    linear2(drop(f(linear1(u)) * linear3(u)))        gated
+    linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2))   shifting, u' the row before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from tarn._moe_part import MixtureOptions, add_mixture
+from tarn._token_shift import begin_token_shift
+
+Curve = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _square_relu(x: torch.Tensor) -> torch.Tensor:
+    return F.relu(x).square()
+
+
+@dataclass(frozen=True)
+class FeedForwardPart:
+    """One row. curve: None for the layer's own activation. kernel: whether an operator
+    computes the part, and those that take a whole layer know it. empty: a layer without
+    a part, which then lacks its last norm too. mixture: `_moe_part.py`."""
+
+    empty: bool = False
+    mixture: bool = False
+    biased: bool = False
+    gated: bool = False
+    shifting: bool = False
+    curve: Curve | None = None
+    kernel: bool = False
+
+    def hidden(self, x: torch.Tensor, up: torch.Tensor | None, activation: Curve) -> torch.Tensor:
+        """What is between the maps: x of linear1, up of linear3. A layer that is given a
+        linear3 becomes a swiglu."""
+        curve = self.curve or (activation if up is None else F.silu)
+        y = curve(x)
+        return y if up is None else y * up
+
+
+PARTS: dict[str, FeedForwardPart] = {
+    "mlp": FeedForwardPart(biased=True, kernel=True),
+    "swiglu": FeedForwardPart(gated=True, curve=F.silu, kernel=True),
+    "channel-mix": FeedForwardPart(shifting=True, curve=_square_relu),
+    "none": FeedForwardPart(empty=True),
+    "geglu": FeedForwardPart(gated=True, curve=F.gelu),
+    "relu2": FeedForwardPart(curve=_square_relu),
+    "moe": FeedForwardPart(mixture=True),
+}
+
+
+def add_maps(
+    layer: Any,
+    part: FeedForwardPart,
+    d_model: int,
+    d_ff: int,
+    options: MixtureOptions | None = None,
+) -> None:
+    """Gives the layer the children of its part, in the order of its weights: linear1 and
+    linear2 where there is a part, linear3 and token_shift where it has them, else None; or
+    those of a mixture of experts."""
+    layer.token_shift = None
+    if part.shifting:
+        layer.token_shift = torch.nn.Parameter(torch.empty(d_model))
+        begin_token_shift(layer.token_shift)
+    layer.linear3 = None
+    if part.mixture:
+        add_mixture(layer, options or MixtureOptions(), d_model, d_ff)
+        return
+    if not part.empty:
+        layer.linear1 = torch.nn.Linear(d_model, d_ff, bias=part.biased)
+        layer.linear2 = torch.nn.Linear(d_ff, d_model, bias=part.biased)
+    if part.gated:
+        layer.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)

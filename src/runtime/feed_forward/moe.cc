@@ -1,0 +1,226 @@
+// The mixture of experts (feed_forward/moe_form.h). The rows of a piece are
+// sorted by expert, so that each needed expert's matrices are read once a
+// piece; the others are not read. A row's bits do not depend on the rows around
+// it.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "feed_forward/moe_form.h"
+#include "kernels/activation/activation.h"
+#include "kernels/moe/groups.h"
+#include "kernels/moe/passes.h"
+#include "kernels/moe/router.h"
+#include "kernels/scratch.h"
+#include "runtime/feed_forward/feed_forward.h"
+
+namespace tarn {
+namespace {
+
+// The matrices of one expert.
+struct ExpertMatrices {
+  WeightMatrix linear1, linear3, linear2;  // linear3 of a gated one
+
+  int64_t bytes() const {
+    return linear1.bytes() + linear2.bytes() + linear3.bytes();
+  }
+};
+
+ExpertActivation ActivationOf(ExpertPart part) {
+  switch (part) {
+    case ExpertPart::kSwiglu:
+      return ExpertActivation::kSilu;
+    case ExpertPart::kGeglu:
+      return ExpertActivation::kGelu;
+    case ExpertPart::kRelu2:
+      break;
+  }
+  return ExpertActivation::kRelu2;
+}
+
+// Hands out parts of the hidden rows of a piece, 64 bytes apart.
+class Carver {
+ public:
+  explicit Carver(float* begin) : next_(begin) {}
+  float* Floats(int64_t count) {
+    float* part = next_;
+    next_ += PadRow(count);
+    return part;
+  }
+  int64_t* Indices(int64_t count) {
+    return reinterpret_cast<int64_t*>(Floats(2 * count));
+  }
+  float* next() const { return next_; }
+
+ private:
+  float* next_;
+};
+
+class MoePart final : public RuntimeFeedForward {
+ public:
+  MoePart(const ModelConfig& layer, MixerTensors& tensors)
+      : form_(MoeFormOf(layer)),
+        d_model_(layer.d_model),
+        router_(tensors.Stack({"router"}, {form_.experts}, d_model_,
+                              /*biases=*/false)) {
+    const auto maps = [&](const char* name, int64_t out, int64_t in) {
+      return tensors.Matrices(name, form_.experts, out, in);
+    };
+    std::vector<WeightMatrix> linear1 =
+        maps("experts.linear1", form_.width, d_model_);
+    std::vector<WeightMatrix> linear3(linear1.size());
+    if (form_.gated()) {
+      linear3 = maps("experts.linear3", form_.width, d_model_);
+    }
+    std::vector<WeightMatrix> linear2 =
+        maps("experts.linear2", d_model_, form_.width);
+    for (size_t e = 0; e < linear1.size(); ++e) {
+      experts_.push_back({std::move(linear1[e]), std::move(linear3[e]),
+                          std::move(linear2[e])});
+    }
+    if (form_.shared_width == 0) return;
+    const auto one = [&](const char* name, int64_t out, int64_t in) {
+      return tensors.Stack({name}, {out}, in, /*biases=*/false);
+    };
+    shared_.linear1 = one("shared.linear1", form_.shared_width, d_model_);
+    if (form_.gated()) {
+      shared_.linear3 = one("shared.linear3", form_.shared_width, d_model_);
+    }
+    shared_.linear2 = one("shared.linear2", d_model_, form_.shared_width);
+    if (form_.shared_gate) shared_gate_ = one("shared_gate", 1, d_model_);
+  }
+
+  int64_t bytes() const override {
+    int64_t bytes = router_.bytes() + shared_.bytes() + shared_gate_.bytes();
+    for (const ExpertMatrices& expert : experts_) bytes += expert.bytes();
+    return bytes;
+  }
+  // What one row needs, hence more than its share of several.
+  int64_t hidden_width() const override { return Layout(nullptr, 1).floats; }
+
+  void Run(MixerBlock& block, const FeedForwardRows& rows,
+           int64_t) const override {
+    const Places at = Layout(rows.hidden.data, rows.count);
+    Executor& executor = block.executor();
+    PackedMatMul(rows.y.data, rows.y.stride, rows.count, router_,
+                 {at.logits, form_.experts}, executor);
+    const RouterOptions options = {
+        form_.router == RouterKind::kSigmoid ? RouterScores::kSigmoid
+                                             : RouterScores::kSoftmax,
+        form_.per_token, form_.normalize, form_.scale};
+    RouterForward(options, rows.count, form_.experts, at.logits, at.chosen,
+                  at.weights, executor);
+    ExpertsProblem p;
+    p.tokens = rows.count;
+    p.top_k = form_.per_token;
+    p.experts = form_.experts;
+    p.d_model = d_model_;
+    const ExpertGroups groups = GroupsIn(p, at.indices);
+    GroupByExpert(at.chosen, groups);
+    const size_t row_bytes = static_cast<size_t>(d_model_) * sizeof(float);
+    block.ForTasks(groups.assignments, d_model_ / 4, [&](int64_t r, int) {
+      std::memcpy(at.sorted + r * d_model_,
+                  rows.y[groups.order[r] / form_.per_token], row_bytes);
+    });
+    for (int64_t e = 0; e < form_.experts; ++e) {
+      const int64_t begin = groups.offsets[e];
+      const int64_t count = groups.offsets[e + 1] - begin;
+      if (count == 0) continue;
+      float* own = at.sorted + begin * d_model_;
+      RunExpert(block, experts_[static_cast<size_t>(e)], {own, d_model_}, count,
+                at, {own, d_model_});
+    }
+    CombineExperts(p, groups, at.weights, at.sorted, at.sum, executor);
+    if (form_.shared_width > 0) AddShared(block, rows, at);
+    block.ForTasks(rows.count, d_model_ / 4, [&](int64_t i, int) {
+      AddToRow(at.sum + i * d_model_, d_model_, rows.x[i]);
+    });
+  }
+
+ private:
+  // Where the arrays of a piece lie.
+  struct Places {
+    float *logits, *weights, *sorted, *sum, *one, *three, *shared, *gates;
+    int64_t *chosen, *indices;
+    int64_t floats;  // of all
+  };
+
+  Places Layout(float* begin, int64_t count) const {
+    const int64_t sorted = count * form_.per_token;
+    const int64_t hidden =
+        std::max(sorted * form_.width, count * form_.shared_width);
+    Carver carver(begin);
+    Places at;
+    at.logits = carver.Floats(count * form_.experts);
+    at.weights = carver.Floats(sorted);
+    at.chosen = carver.Indices(sorted);
+    at.indices = carver.Indices(form_.experts + 1 + 2 * sorted);
+    at.sorted = carver.Floats(sorted * d_model_);
+    at.sum = carver.Floats(count * d_model_);
+    at.one = carver.Floats(hidden);
+    at.three = carver.Floats(form_.gated() ? hidden : 0);
+    at.shared = carver.Floats(form_.shared_width > 0 ? count * d_model_ : 0);
+    at.gates = carver.Floats(count);
+    at.floats = carver.next() - begin;
+    return at;
+  }
+
+  // to = linear2 (act(linear1 from) * linear3 from); `to` may be `from`.
+  void RunExpert(MixerBlock& block, const ExpertMatrices& w, const Rows& from,
+                 int64_t count, const Places& at, const Rows& to) const {
+    const int64_t width = w.linear1.outputs();
+    Executor& executor = block.executor();
+    PackedMatMul(from.data, from.stride, count, w.linear1, {at.one, width},
+                 executor);
+    if (form_.gated()) {
+      PackedMatMul(from.data, from.stride, count, w.linear3, {at.three, width},
+                   executor);
+    }
+    block.ForTasks(count, width, [&](int64_t i, int) {
+      SerialExecutor serial;
+      float* one = at.one + i * width;
+      ExpertActivationRows(ActivationOf(form_.part), 1, width, one,
+                           form_.gated() ? at.three + i * width : nullptr, one,
+                           serial);
+    });
+    PackedMatMul(at.one, width, count, w.linear2, {to.data, to.stride},
+                 executor);
+  }
+
+  void AddShared(MixerBlock& block, const FeedForwardRows& rows,
+                 const Places& at) const {
+    RunExpert(block, shared_, rows.y, rows.count, at, {at.shared, d_model_});
+    if (form_.shared_gate) {
+      PackedMatMul(rows.y.data, rows.y.stride, rows.count, shared_gate_,
+                   {at.gates, 1}, block.executor());
+    }
+    block.ForTasks(rows.count, d_model_, [&](int64_t i, int) {
+      float* shared = at.shared + i * d_model_;
+      if (form_.shared_gate) {
+        const float gate = 1.0f / (1.0f + std::exp(-at.gates[i]));
+        for (int64_t d = 0; d < d_model_; ++d) shared[d] *= gate;
+      }
+      AddToRow(shared, d_model_, at.sum + i * d_model_);
+    });
+  }
+
+  const MoeForm form_;
+  const int64_t d_model_;
+  const WeightMatrix router_;
+  std::vector<ExpertMatrices> experts_;
+  ExpertMatrices shared_;
+  WeightMatrix shared_gate_;
+};
+
+}  // namespace
+
+std::vector<RuntimeFeedForwardRow> MoeFeedForwards() {
+  return {{"moe",
+           [](const ModelConfig& layer,
+              MixerTensors& tensors) -> std::unique_ptr<RuntimeFeedForward> {
+             return std::make_unique<MoePart>(layer, tensors);
+           }}};
+}
+
+}  // namespace tarn
