@@ -116,7 +116,7 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
       config.norm = norm;
       config.norm_eps = 0.01;  // large, so that its place would show
       if (choice & 1) config.norm_kind = NormKind::kRms;
-      if (choice & 2) config.feed_forward = FeedForwardOf("swiglu");
+      if (choice & 2) config.feed_forward = FeedForwardKind::kSwiglu;
       configs.push_back(config);
       config.layers = LayersFromText("linear,full");
       configs.push_back(config);
@@ -155,7 +155,7 @@ inline std::vector<ModelConfig> GatedVariants() {
     add(layers).norm = Norm::kPost;
     ModelConfig& modern = add(layers);
     modern.norm_kind = NormKind::kRms;
-    modern.feed_forward = FeedForwardOf("swiglu");
+    modern.feed_forward = FeedForwardKind::kSwiglu;
     modern.positions = Positions::kNone;
     modern.tied_head = true;
   }
@@ -171,6 +171,23 @@ inline std::vector<ModelConfig> GatedVariants() {
     partial.positions = Positions::kRotary;
     SetKey(partial, "rotary_width", 2);
   }
+  for (const char* layers :
+       {"full:key_heads=1:out_bias=false:head_norm=full",
+        "full:key_heads=1:window=3:head_gate=true:head_norm=head",
+        "full:sinks=true:softcap=0.7:score_scale=0.6,full:window=2",
+        "local:local_context=4:qkv_bias=false:sinks=true",
+        "full:latent_width=5:qkv_bias=false"}) {
+    add(layers);
+    if (std::string(layers).find("latent") == std::string::npos) {
+      add(layers).positions = Positions::kRotary;
+    }
+  }
+  for (const char* layers :
+       {"full:latent_width=5:shared_key_width=2:rotary_width=2:qkv_bias=false",
+        "full:latent_width=5:shared_key_width=2:rotary_width=2:qkv_bias=false:"
+        "query_latent_width=3:out_bias=false:sinks=true"}) {
+    add(layers).positions = Positions::kRotary;
+  }
   for (const char* layers : {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,full"}) {
     ModelConfig& config = add(layers);
     config.d_value = config.d_key;
@@ -183,24 +200,12 @@ inline std::vector<ModelConfig> GatedVariants() {
       ModelConfig& config = add(layers);
       config.d_value = config.d_key;
       config.norm = norm;
-      config.feed_forward = FeedForwardOf("channel-mix");
+      config.feed_forward = FeedForwardKind::kChannelMix;
     }
   }
   configs.back().norm_kind = NormKind::kRms;
-  // Other feed-forward parts, for all layers or by layer.
-  for (const char* layers :
-       {"mamba2:feed_forward=none", "linear:feed_forward=none,full",
-        "gdn:feed_forward=geglu,full:feed_forward=relu2"}) {
-    for (const Norm norm : {Norm::kPre, Norm::kPost}) add(layers).norm = norm;
-  }
-  for (const char* shared : {"0", "5"}) {
-    ModelConfig& config = add("linear:feed_forward=moe,full");
-    SetConfigField(config, "experts", "4");
-    SetConfigField(config, "d_shared", shared);
-    SetConfigField(config, "shared_gate", *shared == '5' ? "true" : "false");
-  }
   configs.push_back(OfImages(SmallConfig(Arch::kDecoder)));
-  configs.back().feed_forward = FeedForwardOf("channel-mix");
+  configs.back().feed_forward = FeedForwardKind::kChannelMix;
   return configs;
 }
 
