@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "feed_forward/moe_form.h"
 #include "core/feature_map.h"
 #include "torch_nn/models/plain_gated_softmax.h"
 #include "torch_nn/models/plain_rwkv.h"
@@ -263,6 +264,54 @@ inline torch::Tensor Attention(const ModelConfig& config,
                 out.transpose(1, 2).flatten(2));
 }
 
+// Row by row: the experts of largest logit, their weights, the shared expert.
+inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
+                             const std::string& name, const torch::Tensor& x) {
+  const MoeForm form = MoeFormOf(config);
+  const auto expert = [&](const std::string& from, int64_t e,
+                          const torch::Tensor& row) {
+    const auto map = [&](const char* which, const torch::Tensor& y) {
+      const torch::Tensor& w = weights.at(
+          e < 0 ? from + which + ".weight" : from + which);
+      return torch::mv(e < 0 ? w : w.select(0, e), y);
+    };
+    torch::Tensor h = map("linear1", row);
+    if (form.part == ExpertPart::kRelu2) {
+      h = torch::where(h > 0, h * h, torch::zeros_like(h));
+    } else {
+      h = (form.part == ExpertPart::kSwiglu
+               ? h / (1 + torch::exp(-h))
+               : h * 0.5 * (1.0 + torch::erf(h / std::sqrt(2.0)))) *
+          map("linear3", row);
+    }
+    return map("linear2", h);
+  };
+  std::vector<torch::Tensor> out;
+  for (const torch::Tensor& row : x.reshape({-1, x.size(-1)}).unbind(0)) {
+    const torch::Tensor logits = torch::mv(weights.at(name + ".router.weight"), row);
+    const torch::Tensor scores = form.router == RouterKind::kSigmoid
+                                     ? 1 / (1 + torch::exp(-logits))
+                                     : torch::softmax(logits, 0);
+    const auto [best, chosen] = scores.topk(form.per_token);
+    torch::Tensor y = torch::zeros_like(row);
+    for (int64_t j = 0; j < form.per_token; ++j) {
+      const torch::Tensor share =
+          form.scale * (form.normalize ? best[j] / best.sum() : best[j]);
+      y = y + share * expert(name + ".experts.", chosen[j].item<int64_t>(), row);
+    }
+    if (form.shared_width > 0) {
+      torch::Tensor shared = expert(name + ".shared.", -1, row);
+      if (form.shared_gate) {
+        shared = shared / (1 + torch::exp(-torch::mv(
+                                   weights.at(name + ".shared_gate.weight"), row)));
+      }
+      y = y + shared;
+    }
+    out.push_back(y);
+  }
+  return out.empty() ? x : torch::stack(out).view(x.sizes());
+}
+
 inline torch::Tensor FeedForward(const ModelConfig& config,
                                  const Weights& weights,
                                  const std::string& name,
@@ -270,7 +319,7 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
   const auto product = [&](const char* map, const torch::Tensor& y) {
     return torch::matmul(y, weights.at(name + map).t());
   };
-  if (config.feed_forward == FeedForwardKind::kChannelMix) {
+  if (config.feed_forward == FeedForwardOf("channel-mix")) {
     torch::Tensor before = torch::zeros_like(x.select(1, 0));
     std::vector<torch::Tensor> out;
     for (int64_t t = 0; t < x.size(1); ++t) {  // token by token
@@ -284,10 +333,19 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
     }
     return torch::stack(out, 1);
   }
-  if (config.feed_forward == FeedForwardKind::kSwiglu) {
+  const std::string part = Name(config.feed_forward);
+  if (part == "swiglu" || part == "geglu") {
     const torch::Tensor gate = product(".linear1.weight", x);
-    return product(".linear2.weight", gate / (1 + torch::exp(-gate)) *
-                                          product(".linear3.weight", x));
+    const torch::Tensor curve =
+        part == "swiglu" ? gate / (1 + torch::exp(-gate))
+                         : gate * 0.5 * (1.0 + torch::erf(gate / std::sqrt(2.0)));
+    return product(".linear2.weight", curve * product(".linear3.weight", x));
+  }
+  if (part == "moe") return Mixture(config, weights, name, x);
+  if (part == "relu2") {
+    const torch::Tensor u = product(".linear1.weight", x);
+    return product(".linear2.weight",
+                   torch::where(u > 0, u * u, torch::zeros_like(u)));
   }
   const torch::Tensor u = Affine(weights, name + ".linear1", x);
   return Affine(weights, name + ".linear2",
@@ -307,11 +365,14 @@ inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
     return Attention(config, weights, name + ".attention", u, u,
                      SelfRule(config, allowed));
   };
+  const bool none = std::string(Name(config.feed_forward)) == "none";
   if (config.norm == Norm::kPre) {
     const torch::Tensor x1 = x + attention(norm(".norm1", x));
+    if (none) return x1;
     return x1 + FeedForward(config, weights, name, norm(".norm2", x1));
   }
   const torch::Tensor x1 = norm(".norm1", x + attention(x));
+  if (none) return x1;
   return norm(".norm2", x1 + FeedForward(config, weights, name, x1));
 }
 

@@ -116,7 +116,7 @@ inline std::vector<ModelConfig> HybridVariants(Arch arch) {
       config.norm = norm;
       config.norm_eps = 0.01;  // large, so that its place would show
       if (choice & 1) config.norm_kind = NormKind::kRms;
-      if (choice & 2) config.feed_forward = FeedForwardKind::kSwiglu;
+      if (choice & 2) config.feed_forward = FeedForwardOf("swiglu");
       configs.push_back(config);
       config.layers = LayersFromText("linear,full");
       configs.push_back(config);
@@ -155,7 +155,7 @@ inline std::vector<ModelConfig> GatedVariants() {
     add(layers).norm = Norm::kPost;
     ModelConfig& modern = add(layers);
     modern.norm_kind = NormKind::kRms;
-    modern.feed_forward = FeedForwardKind::kSwiglu;
+    modern.feed_forward = FeedForwardOf("swiglu");
     modern.positions = Positions::kNone;
     modern.tied_head = true;
   }
@@ -200,12 +200,24 @@ inline std::vector<ModelConfig> GatedVariants() {
       ModelConfig& config = add(layers);
       config.d_value = config.d_key;
       config.norm = norm;
-      config.feed_forward = FeedForwardKind::kChannelMix;
+      config.feed_forward = FeedForwardOf("channel-mix");
     }
   }
   configs.back().norm_kind = NormKind::kRms;
+  // Other feed-forward parts, for all layers or by layer.
+  for (const char* layers :
+       {"mamba2:feed_forward=none", "linear:feed_forward=none,full",
+        "gdn:feed_forward=geglu,full:feed_forward=relu2"}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost}) add(layers).norm = norm;
+  }
+  for (const char* shared : {"0", "5"}) {
+    ModelConfig& config = add("linear:feed_forward=moe,full");
+    SetConfigField(config, "experts", "4");
+    SetConfigField(config, "d_shared", shared);
+    SetConfigField(config, "shared_gate", *shared == '5' ? "true" : "false");
+  }
   configs.push_back(OfImages(SmallConfig(Arch::kDecoder)));
-  configs.back().feed_forward = FeedForwardKind::kChannelMix;
+  configs.back().feed_forward = FeedForwardOf("channel-mix");
   return configs;
 }
 
