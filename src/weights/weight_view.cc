@@ -1,330 +1,20 @@
 #include "weights/weight_view.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <utility>
 
 #include "core/text.h"
+#include "weights/weight_nodes.h"
 
 namespace tarn {
-
-// Reads of a node are like those of a source: ranges are valid, not empty and
-// whole blocks of its encoding.
-struct WeightPart::Node {
-  WeightTensor tensor;  // its name is that of the first source tensor
-
-  virtual ~Node() = default;
-  virtual void Read(WeightRange rows, WeightRange columns,
-                    float* out) const = 0;
-  virtual void ReadStored(WeightRange rows, WeightRange columns,
-                          uint8_t* out) const = 0;
-  // Where the number in this row and column is stored.
-  virtual std::string Where(int64_t row, int64_t column) const = 0;
-  virtual void Release() const = 0;
-};
-
 namespace {
-
-using Node = WeightPart::Node;
-using NodePtr = std::shared_ptr<const Node>;
-
-// Numbers that are widened at a time where a part is turned: 64 KiB.
-constexpr int64_t kTurned = 16384;
-
-class WholeNode final : public Node {
- public:
-  WholeNode(std::shared_ptr<const WeightSource> source,
-            const WeightTensor& from)
-      : source_(std::move(source)), from_(from) {
-    tensor = from;
-  }
-  void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    source_->Read(from_, rows, columns, out);
-  }
-  void ReadStored(WeightRange rows, WeightRange columns,
-                  uint8_t* out) const override {
-    source_->ReadStored(from_, rows, columns, out);
-  }
-  std::string Where(int64_t row, int64_t column) const override {
-    return source_->Where(from_, row * from_.columns() + column);
-  }
-  void Release() const override { source_->Release(from_); }
-
- private:
-  const std::shared_ptr<const WeightSource> source_;
-  const WeightTensor& from_;
-};
-
-// A node over another one; by default it is the same tensor.
-class OverNode : public Node {
- public:
-  explicit OverNode(NodePtr from) : from_(std::move(from)) {
-    tensor = from_->tensor;
-  }
-  void Release() const override { from_->Release(); }
-
- protected:
-  // Parts that cannot keep blocks of an encoding hold float32.
-  bool widened() const { return tensor.encoding != from_->tensor.encoding; }
-  void ReadAsStored(WeightRange rows, WeightRange columns, uint8_t* out) const {
-    std::vector<float> row(static_cast<size_t>(columns.size()));
-    const size_t bytes = row.size() * sizeof(float);
-    for (int64_t r = rows.begin; r < rows.end; ++r, out += bytes) {
-      Read({r, r + 1}, columns, row.data());
-      std::memcpy(out, row.data(), bytes);
-    }
-  }
-  const NodePtr from_;
-};
-
-class RangeNode final : public OverNode {
- public:
-  RangeNode(NodePtr from, WeightRange rows, WeightRange columns)
-      : OverNode(std::move(from)), row_(rows.begin), column_(columns.begin) {
-    const int64_t block = tensor.encoding->numbers;
-    if (columns.begin % block != 0 || columns.end % block != 0) {
-      tensor.encoding = &kF32Encoding;
-    }
-    tensor.shape[0] = rows.size();
-    if (columns.size() != from_->tensor.columns()) {
-      tensor.shape[1] = columns.size();
-    }
-  }
-  void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const WeightRange wanted = InColumns(columns);
-    if (!widened()) return from_->Read(InRows(rows), wanted, out);
-    // Whole blocks around the columns, of which the ends are dropped.
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {wanted.begin / block * block,
-                               (wanted.end + block - 1) / block * block};
-    std::vector<float> row(static_cast<size_t>(whole.size()));
-    for (int64_t r = rows.begin; r < rows.end; ++r, out += wanted.size()) {
-      from_->Read(InRows({r, r + 1}), whole, row.data());
-      std::copy_n(row.data() + (wanted.begin - whole.begin), wanted.size(),
-                  out);
-    }
-  }
-  void ReadStored(WeightRange rows, WeightRange columns,
-                  uint8_t* out) const override {
-    if (widened()) return ReadAsStored(rows, columns, out);
-    from_->ReadStored(InRows(rows), InColumns(columns), out);
-  }
-  std::string Where(int64_t row, int64_t column) const override {
-    return from_->Where(row_ + row, column_ + column);
-  }
-
- private:
-  WeightRange InRows(WeightRange rows) const {
-    return {row_ + rows.begin, row_ + rows.end};
-  }
-  WeightRange InColumns(WeightRange columns) const {
-    return {column_ + columns.begin, column_ + columns.end};
-  }
-  const int64_t row_, column_;
-};
-
-// The same numbers in their order, cut into rows of another width.
-class ReshapedNode final : public OverNode {
- public:
-  ReshapedNode(NodePtr from, std::vector<int64_t> shape)
-      : OverNode(std::move(from)) {
-    tensor.shape = std::move(shape);
-    if (tensor.columns() % tensor.encoding->numbers != 0) {
-      tensor.encoding = &kF32Encoding;
-    }
-  }
-  void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    ForRuns(rows, columns, from_->tensor.encoding->numbers,
-            [&](int64_t row, WeightRange whole, WeightRange wanted) {
-              if (whole.size() == wanted.size()) {
-                from_->Read({row, row + 1}, wanted, out);
-              } else {
-                std::vector<float> run(static_cast<size_t>(whole.size()));
-                from_->Read({row, row + 1}, whole, run.data());
-                std::copy_n(run.data() + (wanted.begin - whole.begin),
-                            wanted.size(), out);
-              }
-              out += wanted.size();
-            });
-  }
-  void ReadStored(WeightRange rows, WeightRange columns,
-                  uint8_t* out) const override {
-    if (widened()) return ReadAsStored(rows, columns, out);
-    ForRuns(rows, columns, tensor.encoding->numbers,
-            [&](int64_t row, WeightRange, WeightRange wanted) {
-              from_->ReadStored({row, row + 1}, wanted, out);
-              out += tensor.encoding->Bytes(wanted.size());
-            });
-  }
-  std::string Where(int64_t row, int64_t column) const override {
-    const int64_t at = row * tensor.columns() + column;
-    const int64_t width = std::max<int64_t>(1, from_->tensor.columns());
-    return from_->Where(at / width, at % width);
-  }
-
- private:
-  // f(row of from_, whole blocks of its columns, the columns) for the pieces
-  // of the rows' columns, in order.
-  template <typename F>
-  void ForRuns(WeightRange rows, WeightRange columns, int64_t block,
-               const F& f) const {
-    const int64_t width = from_->tensor.columns();
-    for (int64_t r = rows.begin; r < rows.end; ++r) {
-      int64_t at = r * tensor.columns() + columns.begin;
-      for (int64_t left = columns.size(); left > 0;) {
-        const int64_t first = at % width;
-        const int64_t count = std::min(left, width - first);
-        f(at / width,
-          WeightRange{first / block * block,
-                      (first + count + block - 1) / block * block},
-          WeightRange{first, first + count});
-        at += count;
-        left -= count;
-      }
-    }
-  }
-};
-
-class TransposedNode final : public OverNode {
- public:
-  explicit TransposedNode(NodePtr from) : OverNode(std::move(from)) {
-    std::swap(tensor.shape[0], tensor.shape[1]);
-    if (tensor.encoding->numbers > 1) tensor.encoding = &kF32Encoding;
-  }
-  void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {rows.begin / block * block,
-                               (rows.end + block - 1) / block * block};
-    std::vector<float> piece;
-    ForPieces(columns, whole.size(), [&](WeightRange part) {
-      piece.resize(static_cast<size_t>(part.size() * whole.size()));
-      from_->Read(part, whole, piece.data());
-      for (int64_t c = 0; c < part.size(); ++c) {
-        for (int64_t r = 0; r < rows.size(); ++r) {
-          out[r * columns.size() + (part.begin - columns.begin) + c] =
-              piece[static_cast<size_t>(c * whole.size() +
-                                        (rows.begin - whole.begin) + r)];
-        }
-      }
-    });
-  }
-  void ReadStored(WeightRange rows, WeightRange columns,
-                  uint8_t* out) const override {
-    if (widened()) return ReadAsStored(rows, columns, out);
-    const int64_t bytes = tensor.encoding->bytes;
-    std::vector<uint8_t> piece;
-    ForPieces(columns, rows.size(), [&](WeightRange part) {
-      piece.resize(static_cast<size_t>(part.size() * rows.size() * bytes));
-      from_->ReadStored(part, rows, piece.data());
-      for (int64_t c = 0; c < part.size(); ++c) {
-        for (int64_t r = 0; r < rows.size(); ++r) {
-          std::memcpy(
-              out + (r * columns.size() + (part.begin - columns.begin) + c) *
-                        bytes,
-              piece.data() + (c * rows.size() + r) * bytes,
-              static_cast<size_t>(bytes));
-        }
-      }
-    });
-  }
-  std::string Where(int64_t row, int64_t column) const override {
-    return from_->Where(column, row);
-  }
-
- private:
-  // Columns are rows of from_, of which a few are turned at a time.
-  template <typename F>
-  static void ForPieces(WeightRange columns, int64_t width, const F& f) {
-    const int64_t most = std::max<int64_t>(1, kTurned / width);
-    for (int64_t at = columns.begin; at < columns.end; at += most) {
-      f(WeightRange{at, std::min(at + most, columns.end)});
-    }
-  }
-};
-
-class StackedNode final : public Node {
- public:
-  explicit StackedNode(std::vector<NodePtr> parts) : parts_(std::move(parts)) {
-    tensor = parts_[0]->tensor;
-    tensor.shape[0] = 0;
-    for (const NodePtr& part : parts_) {
-      tensor.shape[0] += part->tensor.rows();
-      if (part->tensor.encoding != tensor.encoding) {
-        tensor.encoding = &kF32Encoding;
-      }
-    }
-  }
-  void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    ForParts(rows, [&](const Node& part, WeightRange own) {
-      if (part.tensor.encoding->numbers == 1 ||
-          part.tensor.encoding == tensor.encoding) {
-        part.Read(own, columns, out);
-      } else {
-        RangeNode(NodePtr(NodePtr(), &part), {0, part.tensor.rows()}, columns)
-            .Read(own, {0, columns.size()}, out);
-      }
-      out += own.size() * columns.size();
-    });
-  }
-  void ReadStored(WeightRange rows, WeightRange columns,
-                  uint8_t* out) const override {
-    const int64_t bytes = tensor.encoding->Bytes(columns.size());
-    std::vector<float> row;
-    ForParts(rows, [&](const Node& part, WeightRange own) {
-      if (part.tensor.encoding == tensor.encoding) {
-        part.ReadStored(own, columns, out);
-      } else {  // this part is widened
-        row.resize(static_cast<size_t>(own.size() * columns.size()));
-        Read({rows.begin, rows.begin + own.size()}, columns, row.data());
-        std::memcpy(out, row.data(), row.size() * sizeof(float));
-      }
-      out += own.size() * bytes;
-      rows.begin += own.size();
-    });
-  }
-  std::string Where(int64_t row, int64_t column) const override {
-    std::string where;
-    ForParts({row, row + 1}, [&](const Node& part, WeightRange own) {
-      where = part.Where(own.begin, column);
-    });
-    return where.empty() ? parts_[0]->Where(0, 0) : where;
-  }
-  void Release() const override {
-    for (const NodePtr& part : parts_) part->Release();
-  }
-
- private:
-  // f(part, its own rows) for the parts that the rows belong to, in order.
-  template <typename F>
-  void ForParts(WeightRange rows, const F& f) const {
-    int64_t first = 0;
-    for (const NodePtr& part : parts_) {
-      const WeightRange own = {
-          std::max(rows.begin, first) - first,
-          std::min(rows.end, first + part->tensor.rows()) - first};
-      if (own.size() > 0) f(*part, own);
-      first += part->tensor.rows();
-    }
-  }
-  const std::vector<NodePtr> parts_;
-};
 
 void RequireRange(const char* what, WeightRange range, int64_t size) {
   if (0 <= range.begin && range.begin <= range.end && range.end <= size) return;
   throw ShapeError(StrCat("WeightPart: ", what),
                    StrCat("a range in [0, ", size, "]"),
                    StrCat("[", range.begin, ", ", range.end, ")"));
-}
-
-NodePtr WholeTensor(std::shared_ptr<const WeightSource> source,
-                    const std::string& name) {
-  const WeightTensor* tensor = source->Find(name);
-  if (tensor == nullptr) {
-    throw ArgumentError(StrCat(source->path(), ": tensor"),
-                        "a name that the source has", Quoted(name, 200));
-  }
-  return std::make_shared<WholeNode>(std::move(source), *tensor);
 }
 
 }  // namespace
@@ -354,7 +44,7 @@ WeightPart WeightPart::Reshaped(std::vector<int64_t> shape) const {
                      StrCat(node_->tensor.elements(), " numbers"),
                      ShapeText(shape));
   }
-  return WeightPart(std::make_shared<ReshapedNode>(node_, std::move(shape)));
+  return WeightPart(ReshapedTo(node_, std::move(shape)));
 }
 
 WeightPart WeightPart::Transposed() const {
@@ -362,7 +52,7 @@ WeightPart WeightPart::Transposed() const {
     throw ShapeError("WeightPart::Transposed: tensor", "two axes",
                      ShapeText(shape()));
   }
-  return WeightPart(std::make_shared<TransposedNode>(node_));
+  return WeightPart(TransposeOf(node_));
 }
 
 WeightPart WeightPart::Rows(WeightRange rows) const {
@@ -370,8 +60,7 @@ WeightPart WeightPart::Rows(WeightRange rows) const {
     throw ShapeError("WeightPart::Rows: tensor", "at least one axis", "[]");
   }
   RequireRange("rows", rows, node_->tensor.rows());
-  return WeightPart(std::make_shared<RangeNode>(
-      node_, rows, WeightRange{0, node_->tensor.columns()}));
+  return WeightPart(RangeOf(node_, rows, {0, node_->tensor.columns()}));
 }
 
 WeightPart WeightPart::Columns(WeightRange columns) const {
@@ -380,12 +69,11 @@ WeightPart WeightPart::Columns(WeightRange columns) const {
                      ShapeText(shape()));
   }
   RequireRange("columns", columns, node_->tensor.columns());
-  return WeightPart(std::make_shared<RangeNode>(
-      node_, WeightRange{0, node_->tensor.rows()}, columns));
+  return WeightPart(RangeOf(node_, {0, node_->tensor.rows()}, columns));
 }
 
 WeightPart WeightPart::Stacked(const std::vector<WeightPart>& parts) {
-  std::vector<NodePtr> nodes;
+  std::vector<WeightNode> nodes;
   for (const WeightPart& part : parts) {
     const auto tail = [](const std::vector<int64_t>& shape) {
       return std::vector<int64_t>(shape.begin() + 1, shape.end());
@@ -401,7 +89,7 @@ WeightPart WeightPart::Stacked(const std::vector<WeightPart>& parts) {
   if (nodes.empty()) {
     throw ShapeError("WeightPart::Stacked: parts", "at least one", "none");
   }
-  return WeightPart(std::make_shared<StackedNode>(std::move(nodes)));
+  return WeightPart(StackOf(std::move(nodes)));
 }
 
 WeightView::WeightView(std::string path, std::vector<Tensor> tensors)

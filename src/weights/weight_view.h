@@ -38,7 +38,7 @@ class WeightPart {
   const std::vector<int64_t>& shape() const;
   const Encoding& encoding() const;
 
-  struct Node;  // private to weight_view.cc
+  struct Node;  // private to weight_nodes.cc
 
  private:
   friend class WeightView;

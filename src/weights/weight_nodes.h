@@ -1,0 +1,40 @@
+// The parts of tensors that a view is made of. Private to the weight_view and
+// weight_nodes files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "weights/weight_view.h"
+
+namespace tarn {
+
+// Reads of a node are like those of a source: ranges are valid, not empty and
+// whole blocks of its encoding.
+struct WeightPart::Node {
+  WeightTensor tensor;  // its name is that of the first source tensor
+
+  virtual ~Node() = default;
+  virtual void Read(WeightRange rows, WeightRange columns,
+                    float* out) const = 0;
+  virtual void ReadStored(WeightRange rows, WeightRange columns,
+                          uint8_t* out) const = 0;
+  // Where the number in this row and column is stored.
+  virtual std::string Where(int64_t row, int64_t column) const = 0;
+  virtual void Release() const = 0;
+};
+
+using WeightNode = std::shared_ptr<const WeightPart::Node>;
+
+/// A tensor of a source; throws ArgumentError for a name it lacks.
+WeightNode WholeTensor(std::shared_ptr<const WeightSource> source,
+                       const std::string& name);
+// The others do what WeightPart says; arguments are valid.
+WeightNode RangeOf(WeightNode from, WeightRange rows, WeightRange columns);
+WeightNode ReshapedTo(WeightNode from, std::vector<int64_t> shape);
+WeightNode TransposeOf(WeightNode from);
+WeightNode StackOf(std::vector<WeightNode> parts);
+
+}  // namespace tarn
