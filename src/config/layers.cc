@@ -31,6 +31,29 @@ std::string OptionsWanted(AttentionKind kind) {
   return StrCat("the keys of mixer '", Name(kind), "': ", keys);
 }
 
+bool ListsSection(const std::vector<const char*>& sections,
+                  std::string_view section) {
+  return std::any_of(sections.begin(), sections.end(),
+                     [&](const char* one) { return section == one; });
+}
+
+// The model's keys as a layer of this mixer begins with them. A section that is
+// optional to the mixer belongs to those mixers of the model that always read
+// it, where there are such: then only the layer's own options reach the layer.
+ModelConfig BaseOf(const ModelConfig& config, AttentionKind kind) {
+  ModelConfig base = config;
+  const std::vector<AttentionKind> kinds = MixersOf(config);
+  std::erase_if(base.own, [&](const auto& own) {
+    const ConfigField* field = FindField(own.first);
+    return field != nullptr &&
+           ListsSection(Spec(kind).optional_sections, field->section) &&
+           std::any_of(kinds.begin(), kinds.end(), [&](AttentionKind other) {
+             return ListsSection(Spec(other).sections, field->section);
+           });
+  });
+  return base;
+}
+
 void Apply(const LayerConfig& layer, ModelConfig& config) {
   config.attention = layer.attention;
   for (const auto& [key, text] : layer.options) {
@@ -100,12 +123,13 @@ void NormaliseLayers(ModelConfig& config) {
   }
   for (LayerConfig& layer : config.layers) {
     SortOptions(layer);
-    ModelConfig view = config;
+    const ModelConfig base = BaseOf(config, layer.attention);
+    ModelConfig view = base;
     Apply(layer, view);  // checks names, texts and ranges
     // A value equal to the model's own is not kept as an option.
     std::erase_if(layer.options, [&](const auto& option) {
       const ConfigField& field = *FindField(option.first);
-      return ValueText(field, view) == ValueText(field, config);
+      return ValueText(field, view) == ValueText(field, base);
     });
     // One text per value: the one that ConfigToJson writes.
     for (auto& [key, text] : layer.options) {
@@ -124,10 +148,14 @@ void NormaliseLayers(ModelConfig& config) {
 
 ModelConfig LayerView(const ModelConfig& config, int64_t i) {
   ModelConfig view = config;
-  view.layers.clear();
-  if (config.layers.empty()) return view;
-  Apply(config.layers[static_cast<size_t>(i) % config.layers.size()], view);
-  DeriveMixers(view);
+  if (!config.layers.empty()) {
+    const LayerConfig& layer =
+        config.layers[static_cast<size_t>(i) % config.layers.size()];
+    view = BaseOf(config, layer.attention);
+    view.layers.clear();
+    Apply(layer, view);
+    DeriveMixers(view);
+  }
   return view;
 }
 

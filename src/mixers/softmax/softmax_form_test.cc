@@ -87,6 +87,23 @@ TEST(SoftmaxForm, KeysSurviveTheFile) {
   EXPECT_EQ(ConfigFromJson(json).Take(), config);
 }
 
+// A model's key_heads are those of the mixers that always had them.
+TEST(SoftmaxForm, KeysOfOtherMixersDoNotReachFull) {
+  const auto heads = [](const char* layers, int64_t layer) {
+    ModelConfig config = LayersOf(layers);
+    SetKey<int64_t>(config, "key_heads", 2);
+    return SoftmaxForm(LayerView(Finished(config), layer)).key_heads;
+  };
+  EXPECT_EQ(heads("full", 0), 2);
+  EXPECT_EQ(heads("full,local:local_context=3", 1), 2);
+  EXPECT_EQ(heads("gdn,full", 0), 2);
+  EXPECT_EQ(heads("gdn,full", 1), 4);
+  EXPECT_EQ(heads("gdn,full:key_heads=2", 1), 2);
+  EXPECT_EQ(heads("gdn,full:key_heads=1", 1), 1);
+  EXPECT_EQ(heads("gated-full,full", 0), 2);
+  EXPECT_EQ(heads("gated-full,full", 1), 4);
+}
+
 TEST(SoftmaxForm, RefusesWhatCannotBe) {
   using enum Positions;
   EXPECT_EQ(Refused("full:key_heads=3"), "key_heads");

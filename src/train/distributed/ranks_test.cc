@@ -169,6 +169,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=linear,full;n_layers=2;norm=post;"
                     "feed_forward=channel-mix",
                     "layers=gated-full:key_heads=1;positions=rotary",
+                    "layers=full:key_heads=1:window=3:sinks=true",
+                    "layers=full:latent_width=5:qkv_bias=false",
                     "layers=gdn,gated-full;positions=rotary;rotary_width=4"));
 INSTANTIATE_TEST_SUITE_P(
     LinearForms, CutTest,
