@@ -242,12 +242,12 @@ int64_t StoredBytes(const WeightSource& source) {
 
 }  // namespace
 
-double MostWeightBytes(const ModelConfig& config, const WeightFormat& format) {
+double MostWeightBytes(const ModelConfig& config) {
   double bytes = 0;
   for (const auto& [name, shape] : WeightShapes(config)) {
     if (shape.size() == 2 && shape[0] > 0 && shape[1] > 0) {
-      bytes +=
-          static_cast<double>(WeightMatrix::Bytes(shape[0], shape[1], format));
+      bytes += static_cast<double>(
+          WeightMatrix::Bytes(shape[0], shape[1], kF32Weights));
     } else {
       double numbers = sizeof(float);
       for (const int64_t size : shape) numbers *= static_cast<double>(size);
@@ -299,10 +299,10 @@ std::optional<Error> CheckWeights(const WeightSource& source,
     }
   }
   // A factor of 2 for 16-bit files, 2 for padding of 33 outputs and more, and 2
-  // to spare; small models are not limited. No format is larger than float32.
+  // to spare; small models are not limited.
   const double limit =
       8 * static_cast<double>(StoredBytes(source)) + kFreeBytes;
-  if (MostWeightBytes(config, kF32Weights) > limit) {
+  if (MostWeightBytes(config) > limit) {
     return FormatError(tensors, "matrices that grow at most 8-fold when packed",
                        "some with so few outputs that they would grow more");
   }

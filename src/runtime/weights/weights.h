@@ -70,10 +70,10 @@ struct Weights {
 std::optional<Error> CheckWeights(const WeightSource& source,
                                   const ModelConfig& config);
 
-/// What PackWeights takes at most for a model of this configuration, known
-/// before anything is read. CheckWeights compares it with the size of the
-/// files.
-double MostWeightBytes(const ModelConfig& config, const WeightFormat& format);
+/// What PackWeights takes at most for a model of this configuration, in any
+/// format up to float32's size, known before anything is read. CheckWeights
+/// compares it with the size of the files.
+double MostWeightBytes(const ModelConfig& config);
 
 /// Packs the tensors of a checked source, one block of rows at a time. Matrices
 /// are held in `format`; biases, norms and the position table as float32.
