@@ -44,8 +44,9 @@ class Softmax final : public RuntimeMixer {
   // does, not from token to token.
   int64_t WorkerFloats(const MixerBlock& block) const override {
     int64_t most = s_.context > 0 ? s_.context : s_.window;
+    const bool bounded = most > 0;
     for (const Segment& s : block.segments) {
-      if (most > 0) break;
+      if (bounded) break;
       most = std::max(most, s.state != nullptr ? s.state->capacity() : s.count);
     }
     return RowStride(most) + (s_.norm == HeadNorm::kFull
