@@ -10,7 +10,6 @@
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
 #include "mixers/linear/form_costs.h"
-#include "mixers/linear/form_costs.h"
 #include "runtime/model/files.h"
 #include "runtime/model/labels.h"
 #include "runtime/model/supported.h"
