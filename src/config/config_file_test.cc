@@ -149,17 +149,71 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"d_shared", "6"},
       {"shared_gate", "true"},
       {"balance_loss", "0.5"},
+      {"window", "64"},
+      {"qkv_bias", "false"},
+      {"out_bias", "false"},
+      {"head_norm", "full"},
+      {"head_gate", "true"},
+      {"score_scale", "0.125"},
+      {"softcap", "50.0"},
+      {"sinks", "true"},
+      {"latent_width", "16"},
+      {"query_latent_width", "12"},
+      {"shared_key_width", "4"},
+      {"rotary_scaling", "llama3"},
+      {"rotary_factor", "8.0"},
+      {"rotary_original_positions", "64"},
+      {"rotary_low", "2.5"},
+      {"rotary_high", "16.0"},
+      {"rotary_magnitude", "0.75"},
+      {"rotary_truncate", "false"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
-  const std::set<std::string> alone = {
-      "stabilise",    "kernel_size",  "tied_head",   "n_classes",      "bidirectional",
-      "n_mixtures",
-      "image_height", "image_width", "image_channels", "input_dim",
-      "key_heads", "conv_width", "gate_rank", "negative_eigenvalues",
-      "rotary_width", "output_gate", "query_key_norm",
-      "experts", "experts_per_token", "d_expert", "expert_part", "router",
-      "router_normalize", "router_scale", "d_shared", "shared_gate",
-      "balance_loss"};
+  const std::set<std::string> alone = {"stabilise",
+                                       "kernel_size",
+                                       "tied_head",
+                                       "n_classes",
+                                       "bidirectional",
+                                       "n_mixtures",
+                                       "image_height",
+                                       "image_width",
+                                       "image_channels",
+                                       "input_dim",
+                                       "key_heads",
+                                       "conv_width",
+                                       "gate_rank",
+                                       "negative_eigenvalues",
+                                       "rotary_width",
+                                       "output_gate",
+                                       "query_key_norm",
+                                       "experts",
+                                       "experts_per_token",
+                                       "d_expert",
+                                       "expert_part",
+                                       "router",
+                                       "router_normalize",
+                                       "router_scale",
+                                       "d_shared",
+                                       "shared_gate",
+                                       "balance_loss",
+                                       "window",
+                                       "qkv_bias",
+                                       "out_bias",
+                                       "head_norm",
+                                       "head_gate",
+                                       "score_scale",
+                                       "softcap",
+                                       "sinks",
+                                       "latent_width",
+                                       "query_latent_width",
+                                       "shared_key_width",
+                                       "rotary_scaling",
+                                       "rotary_factor",
+                                       "rotary_original_positions",
+                                       "rotary_low",
+                                       "rotary_high",
+                                       "rotary_magnitude",
+                                       "rotary_truncate"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());
@@ -190,17 +244,17 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
 // The keys of the gated mixers, which no other model of this file reads.
 TEST(Config, KeysOfGatedMixersGoThroughJson) {
   ModelConfig config;
-  for (const auto& [key, value] :
-       std::map<std::string, std::string>{{"layers", "kda,gdn:conv_width=0,gated-full"},
-                                          {"n_heads", "4"},
-                                          {"n_layers", "3"},
-                                          {"positions", "rotary"},
-                                          {"key_heads", "2"},
-                                          {"conv_width", "3"},
-                                          {"gate_rank", "5"},
-                                          {"rotary_width", "6"},
-                                          {"output_gate", "false"},
-                                          {"negative_eigenvalues", "true"}}) {
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"layers", "kda,gdn:conv_width=0,gated-full"},
+           {"n_heads", "4"},
+           {"n_layers", "3"},
+           {"positions", "rotary"},
+           {"key_heads", "2"},
+           {"conv_width", "3"},
+           {"gate_rank", "5"},
+           {"rotary_width", "6"},
+           {"output_gate", "false"},
+           {"negative_eigenvalues", "true"}}) {
     Set(config, key, value);
   }
   config = Finished(config);
@@ -326,7 +380,8 @@ TEST(Config, FileValuesAreTypedAndRanged) {
     const std::string name = key;
     const size_t dot = name.find('.');
     (dot == name.npos ? json[name]
-                      : json[name.substr(0, dot)][name.substr(dot + 1)]) = value;
+                      : json[name.substr(0, dot)][name.substr(dot + 1)]) =
+        value;
     const Error error = ReadError(json);
     EXPECT_EQ(error.code(), ErrorCode::kFormat) << key << " = " << value;
     EXPECT_EQ(error.where(), "config.json: " + std::string(key));

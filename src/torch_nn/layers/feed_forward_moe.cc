@@ -162,7 +162,9 @@ class Moe final : public FeedForward {
 
 torch::Tensor TakeLosses(torch::nn::Module& model) {
   torch::Tensor sum;
-  for (const std::shared_ptr<torch::nn::Module>& module : model.modules()) {
+  // Without the model itself, which need not be held by a shared pointer.
+  for (const std::shared_ptr<torch::nn::Module>& module :
+       model.modules(/*include_self=*/false)) {
     auto* with_loss = dynamic_cast<WithLoss*>(module.get());
     if (with_loss == nullptr) continue;
     const torch::Tensor loss = with_loss->TakeLoss();
