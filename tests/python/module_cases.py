@@ -188,6 +188,25 @@ def _models() -> dict[str, Case]:
         "LanguageModel gated-full rotary": Case(
             _model(plain, "gated-full", positions="rotary"), tokens
         ),
+        "LanguageModel latent": Case(
+            _model(
+                plain,
+                "full",
+                latent_width=6,
+                shared_key_width=4,
+                rotary_width=4,
+                positions="rotary",
+                qkv_bias=False,
+                out_bias=False,
+            ),
+            tokens,
+        ),
+        "LanguageModel softmax forms": Case(
+            _model(plain, "full", window=5, softcap=9.0, sinks=True, head_norm="head"), tokens
+        ),
+        "LanguageModel mixture of experts": Case(
+            _model(plain, feed_forward="moe", experts=3, d_expert=8, d_shared=8), tokens
+        ),
         "LanguageModel favor": Case(_model(plain, feature_map="favor", stabilise=True), tokens),
         "LanguageModel swiglu": Case(_model(plain, norm_kind="rms", feed_forward="swiglu"), tokens),
         "LanguageModel channel-mix": Case(
