@@ -19,7 +19,8 @@ struct Registry {
   std::deque<MixerSpec> rows;
 };
 
-Registry& TheRows() {
+// As it is, with or without the built-in rows, which are added through it.
+Registry& RawRegistry() {
   static Registry registry;
   return registry;
 }
@@ -35,7 +36,7 @@ AttentionKind Add(const MixerSpec& spec, bool added) {
                                            : "none without a recurrent form",
                         spec.state != nullptr ? "one" : "none");
   }
-  Registry& registry = TheRows();
+  Registry& registry = RawRegistry();
   const std::lock_guard lock(registry.turn);
   for (const MixerSpec& row : registry.rows) {
     if (std::string_view(row.name) == spec.name) {
@@ -59,7 +60,7 @@ AttentionKind Add(const MixerSpec& spec, bool added) {
 
 Registry& TheRegistry() {
   EnsureBuiltins();
-  return TheRows();
+  return RawRegistry();
 }
 
 }  // namespace
