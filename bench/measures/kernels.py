@@ -50,6 +50,8 @@ def _small(name, params, ctx):
     if not params:
         if name == "adam_step":
             return {"count": 1000}
+        if name.startswith("moe"):
+            return {"tokens": 64}
         # Cases of sequences are cut by batch or length, the others by their rows.
         if name.startswith(_OF_SEQUENCES):
             return {"seq_len": 64}

@@ -65,7 +65,7 @@ class SoftmaxMixer(SoftmaxBase):
         parts = ops.layer_heads(x, weights, biases).split_with_sizes(self._widths, 2)
         counts = (self.heads, self.key_heads, self.key_heads, self.heads)
         names = ("queries", "keys", "values", "gate")
-        found = dict(zip(names, parts, strict=False))
+        found: dict[str, torch.Tensor] = dict(zip(names, parts, strict=False))
         if self._norm == "full":
             for name, norm in (("queries", self.query_norm), ("keys", self.key_norm)):
                 found[name] = self._normed(found[name].unsqueeze(2), norm).squeeze(2)
