@@ -3,11 +3,6 @@
 # `make runtime` does, and lets it write with the model in the clone.
 set -euo pipefail
 source=$1 build=$2
-# -O1, which compiles in half the time: what is tested is that the sources build so.
-if [ ! -f "$build/CMakeCache.txt" ]; then
-  (cd "$source" && cmake --preset native -B "$build" \
-    "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -DNDEBUG" >/dev/null)
-fi
 bash "$source/scripts/build.sh" "$build" native tarn
 grep -q '^TARN_NATIVE:BOOL=ON$' "$build/CMakeCache.txt"
 "$build/tarn" --version
