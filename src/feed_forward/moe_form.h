@@ -15,7 +15,7 @@
 namespace tarn {
 
 enum class ExpertPart { kSwiglu, kGeglu, kRelu2 };  // the key's words
-enum class RouterKind { kSoftmax, kSigmoid };       // likewise
+enum class RouterKind { kSoftmax, kSigmoid };       // the key's words
 
 struct MoeForm {
   int64_t experts = 0, per_token = 0;

@@ -59,7 +59,7 @@ class FinishedPart final : public ProductPart {
   }
 };
 
-// geglu and relu2: the activation is a pass of its own.
+// geglu and relu2: the activation is a separate pass over the rows.
 class PassedPart final : public ProductPart {
  public:
   PassedPart(const ModelConfig& layer, MixerTensors& tensors, bool gated,
