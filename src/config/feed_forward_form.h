@@ -1,5 +1,5 @@
 // The feed-forward part of a layer as data, by its row of the registry
-// (feed_forward_spec.h). Code that counts or stores its tensors reads them here.
+// (feed_forward_spec.h). Code that counts or stores its tensors reads it.
 #pragma once
 
 #include <cstdint>
