@@ -129,6 +129,7 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(args.threads)
     if args.quick:
+        harness.be_quick()
         limits.be_quick()
     ctx = results.Context(args.quick, args.threads, args.repeats)
     if args.case:

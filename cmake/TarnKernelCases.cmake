@@ -1,9 +1,13 @@
 # The benchmark cases of the kernels, which benchmarks time and tests count.
 
-# tarn_kernel_cases(variable): the sources of every <op>_bench.cc next to a kernel,
-# and of a written file that registers their cases. The functions that do so are found
-# by their first lines and called in the order of their names.
-function(tarn_kernel_cases variable)
+# tarn_kernel_cases(): the library kernel_cases, once, of every <op>_bench.cc next to a
+# kernel, the machine's limits and a written file that registers their cases. The
+# functions that do so are found by their first lines and called in the order of their
+# names.
+function(tarn_kernel_cases)
+  if(TARGET kernel_cases)
+    return()
+  endif()
   file(GLOB cases CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/*/*_bench.cc)
   set(functions)
   foreach(case ${cases})
@@ -34,5 +38,9 @@ ${called}}
 
 }  // namespace tarn::bench
 ")
-  set(${variable} ${cases} ${written} PARENT_SCOPE)
+  set(native ${PROJECT_SOURCE_DIR}/bench/native)
+  add_library(kernel_cases STATIC EXCLUDE_FROM_ALL ${cases} ${written}
+    ${native}/limits.cc ${native}/params.cc ${native}/registry.cc)
+  target_include_directories(kernel_cases PUBLIC ${native})
+  target_link_libraries(kernel_cases PUBLIC tarn_kernels)
 endfunction()

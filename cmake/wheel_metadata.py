@@ -19,9 +19,7 @@ def torch_version() -> str | None:
     """Of this Python's torch; None for a wheel without operators."""
     if os.environ.get("TARN_RUNTIME_ONLY", "0") not in ("", "0"):
         return None
-    done = subprocess.run(
-        [sys.executable, _HERE / "find_torch.py"], text=True, capture_output=True
-    )
+    done = subprocess.run([sys.executable, _HERE / "find_torch.py"], text=True, capture_output=True)
     return done.stdout.split(";")[0] if done.returncode == 0 else None
 
 

@@ -276,7 +276,7 @@ def test_float64_and_bfloat16():
 
 RANK = textwrap.dedent(
     """
-    import sys, torch, torch.distributed as dist
+    import os, sys, torch, torch.distributed as dist
     from tarn.builders import TransformerEncoderBuilder
     rank, port = int(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
@@ -302,6 +302,7 @@ RANK = textwrap.dedent(
     if rank == 0:
         torch.save(model.state_dict(), sys.argv[3])
     dist.destroy_process_group()
+    os._exit(0)  # as the processes of tests/python/distributed do
     """
 )
 
