@@ -38,6 +38,7 @@ _OF_SEQUENCES = (
     "hash_buckets",
     "reformer_bias",
     "rotary_rows",
+    "selective_scan",
     "short_convolution",
     "token_shift",
 )

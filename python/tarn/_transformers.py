@@ -66,10 +66,10 @@ def _affine_of_few_rows() -> None:
 
 
 def accelerate_transformers(linear: bool = True) -> None:
-    """Lets transformers' Qwen3.5, Qwen3-Next, Olmo-Hybrid, Kimi-Linear, Mamba-2,
-    Granite-hybrid, Falcon-H1 and Nemotron-H run and train on tarn's CPU kernels, by
-    their own classes: the gated delta rule, KDA, the state space of Mamba-2, and the
-    convolutions before them. Packed sequences are kept apart, which they refuse
+    """Lets transformers' Qwen3.5, Qwen3-Next, Olmo-Hybrid, Kimi-Linear, Mamba, Falcon
+    Mamba, Jamba, Mamba-2, Granite-hybrid, Falcon-H1 and Nemotron-H run and train on
+    tarn's CPU kernels, by their own classes: the gated delta rule, KDA, the selective
+    scan of Mamba, the state space of Mamba-2, and the convolutions before them. Packed sequences are kept apart, which they refuse
     without these packages.
 
     Is to be called before a model's file is imported (``from transformers import

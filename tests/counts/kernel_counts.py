@@ -71,6 +71,8 @@ KERNELS = {
         "elementwise_recurrence_gradient",
         "seq_len=256 channels=128",
     ),
+    "selective_scan_forward": ("selective_scan_forward", "seq_len=64 channels=128"),
+    "selective_scan_gradient": ("selective_scan_gradient", "seq_len=64 channels=128"),
     "cross_entropy_forward": ("cross_entropy_forward", "rows=16 classes=1024"),
     "cross_entropy_gradient": ("cross_entropy_gradient", "rows=16 classes=1024"),
     "entry_forms_forward": ("entry_forms_forward", "rows=64 width=256"),

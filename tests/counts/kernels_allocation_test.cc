@@ -114,6 +114,10 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"softplus", {"rows=70 width=37"}},
     {"square_relu", {"rows=70 width=37"}},
     {"tanh", {"rows=70 width=37"}},
+    {"selective_scan_forward",
+     {"seq_len=70 channels=137", "seq_len=70 channels=37 states=5 dtype=bf16"}},
+    {"selective_scan_gradient",
+     {"seq_len=70 channels=137", "seq_len=70 channels=37 states=5 dtype=bf16"}},
     {"elementwise_recurrence_forward",
      {"seq_len=70 channels=137", "seq_len=70 channels=37 dtype=bf16"}},
     {"elementwise_recurrence_gradient",
@@ -318,7 +322,7 @@ TEST(KernelAllocation, EveryFolderOfKernelsHasCases) {
   folders.erase("memory_read");  // the tests below
   folders.erase("positions");
   folders.erase("recurrence");  // what decay, delta and dplr share
-  folders.erase("hash");  // kWithOwnMemory
+  folders.erase("hash");        // kWithOwnMemory
   folders.erase("reformer_window");
   for (const std::string& folder : folders) {
     bool found = false;

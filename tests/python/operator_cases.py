@@ -54,6 +54,13 @@ def _unit(x):
     return torch.nn.functional.normalize(x, dim=-1)
 
 
+def _scan(x):
+    """Inputs, steps, rates, keys, queries of a scan of 8 channels with 3 states."""
+    steps = torch.nn.functional.softplus(x.flip(1)).flatten(2)
+    rates = -torch.nn.functional.softplus(x[0, :3].flatten(1)).t()
+    return x.flatten(2), steps, rates, x[:, :, 0, :3], x[:, :, 1, 1:]
+
+
 def _one_row(x):
     """Both rows of x packed as one of 6 tokens."""
     return x[:1] + x[1:]
@@ -295,6 +302,19 @@ CASES = {
         lambda x: ops.elementwise_recurrence(
             _one_row(x).flatten(2), _one_row(_gates(x)).flatten(2), cu_seqlens=STARTS
         ),
+    ),
+    "selective scan": (
+        ops.selective_scan,
+        lambda x: ops.selective_scan(*_scan(x), lengths=LENGTHS).view_as(x),
+    ),
+    "selective scan final state": (
+        ops.selective_scan,
+        lambda x: ops.selective_scan(
+            *_scan(x),
+            skip=x[0, 0].flatten(),
+            initial_state=x[:, 1].flatten(1).unsqueeze(2) * x.new_ones(3),
+            return_state=True,
+        )[1],
     ),
     "gated norm": (
         ops.gated_norm,

@@ -16,6 +16,7 @@ from typing import Any
 ELSEWHERE = {
     "causal_conv1d": ("causal_conv1d",),
     "mamba": ("mamba_ssm",),
+    "mamba.selective_scan": ("mamba_ssm.ops.selective_scan_interface",),
     "mamba.ssd_combined": ("mamba_ssm.ops.triton.ssd_combined",),
     "mamba.state_update": ("mamba_ssm.ops.triton.selective_state_update",),
 }

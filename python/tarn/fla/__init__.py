@@ -53,6 +53,7 @@ from tarn.fla.linear_attn import (
 from tarn.fla.mamba import (
     mamba_chunk_scan_combined,
     mamba_split_conv1d_scan_combined,
+    selective_scan_fn,
     selective_state_update,
 )
 from tarn.fla.retention import (
@@ -129,5 +130,6 @@ __all__ = [
     "parallel_forgetting_attn",
     "parallel_retention",
     "parallel_simple_gla",
+    "selective_scan_fn",
     "selective_state_update",
 ]

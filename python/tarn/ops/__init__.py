@@ -92,6 +92,7 @@ from tarn.ops._rows import (  # noqa: E402
     token_shift,
     unit_norm,
 )
+from tarn.ops._selective_scan import selective_scan  # noqa: E402
 from tarn.ops._softmax import (  # noqa: E402
     exact_topk_attention,
     full_attention,
@@ -156,6 +157,7 @@ __all__ = [
     "route_tokens",
     "rwkv6",
     "rwkv7",
+    "selective_scan",
     "short_convolution",
     "smoothed_rff",
     "ssd",

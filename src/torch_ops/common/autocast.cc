@@ -40,6 +40,7 @@ const Rule kRules[] = {
     {"state_space_step_", false, {}},
     {"short_convolution", true, {"inputs"}},
     {"elementwise_recurrence", true, {"inputs"}},
+    {"selective_scan", true, {"inputs", "keys", "queries"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
     {"aft_simple", true, {"queries", "keys", "values"}},
     {"affine", true, {"x", "weight", "bias"}},
@@ -70,8 +71,7 @@ class Casting : public c10::OperatorKernel {
       const bool named = std::any_of(
           rule_.arguments.begin(), rule_.arguments.end(),
           [&](const char* name) { return arguments[i].name() == name; });
-      c10::IValue& value =
-          torch::jit::peek(*stack, i, arguments.size());
+      c10::IValue& value = torch::jit::peek(*stack, i, arguments.size());
       if (!named || !value.isTensor()) continue;
       value = at::autocast::cached_cast(dtype, value.toTensor(), device_);
     }
@@ -85,9 +85,8 @@ class Casting : public c10::OperatorKernel {
 
 void Register(torch::Library& m, c10::DeviceType device) {
   for (const Rule& rule : kRules) {
-    m.impl(rule.op,
-           torch::CppFunction::makeFromBoxedFunctor(
-               std::make_unique<Casting>(device, rule)));
+    m.impl(rule.op, torch::CppFunction::makeFromBoxedFunctor(
+                        std::make_unique<Casting>(device, rule)));
   }
 }
 

@@ -19,6 +19,9 @@ MODELS = (
     "granitemoehybrid",
     "falcon_h1",
     "nemotron_h",
+    "mamba",
+    "falcon_mamba",
+    "jamba",
 )
 
 

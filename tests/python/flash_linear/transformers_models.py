@@ -171,6 +171,60 @@ def _nemotron(transformers):
     return NemotronHForCausalLM(config)
 
 
+def _mamba(transformers):
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=3,
+        state_size=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return MambaForCausalLM(config)
+
+
+def _falcon_mamba(transformers):
+    from transformers import FalconMambaConfig, FalconMambaForCausalLM
+
+    config = FalconMambaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        num_hidden_layers=3,
+        state_size=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return FalconMambaForCausalLM(config)
+
+
+def _jamba(transformers):
+    from transformers import JambaConfig, JambaForCausalLM
+
+    config = JambaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        attn_layer_period=4,
+        attn_layer_offset=2,
+        expert_layer_period=2,
+        expert_layer_offset=1,
+        num_experts=4,
+        num_experts_per_tok=2,
+        mamba_d_state=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    return JambaForCausalLM(config)
+
+
 MODELS = {
     "qwen3_5": _qwen,
     "olmo_hybrid": _olmo,
@@ -179,6 +233,9 @@ MODELS = {
     "granitemoehybrid": _granite,
     "falcon_h1": _falcon,
     "nemotron_h": _nemotron,
+    "mamba": _mamba,
+    "falcon_mamba": _falcon_mamba,
+    "jamba": _jamba,
 }
 
 

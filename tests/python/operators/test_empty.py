@@ -73,6 +73,19 @@ STATES = {
         ),
         (D,),
     ),
+    "selective scan": (
+        lambda b, t: (
+            ops.selective_scan,
+            {
+                "inputs": leaf(b, t, D),
+                "steps": leaf(b, t, D),
+                "rates": leaf(D, 3),
+                "keys": leaf(b, t, 3),
+                "queries": leaf(b, t, 3),
+            },
+        ),
+        (D, 3),
+    ),
     "convolution": (
         lambda b, t: (
             ops.short_convolution,

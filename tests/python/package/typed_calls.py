@@ -44,6 +44,8 @@ def recurrences(x: Tensor, gates: Tensor, flag: bool) -> None:
     assert_type(ops.short_convolution(x, x, return_state=True), Pair)
     assert_type(ops.elementwise_recurrence(x, x), Tensor)
     assert_type(ops.elementwise_recurrence(x, x, return_state=True), Pair)
+    assert_type(ops.selective_scan(x, x, x, x, x), Tensor)
+    assert_type(ops.selective_scan(x, x, x, x, x, return_state=True), Pair)
 
 
 def sums(x: Tensor, flag: bool) -> None:

@@ -11,6 +11,9 @@ from tarn.ops import _checks as checks
 
 __all__ = ["selective_state_update"]
 
+# Of a channel, in one pass of tarn.ops.selective_scan.
+_MOST_STATES = 128
+
 
 def _one_number_a_head(A: Tensor, dt: Tensor, dt_bias: Tensor | None) -> bool:
     """Whether each is a number of the head, expanded: seen without reading any."""
@@ -37,6 +40,17 @@ def _one_token(
         new = _next_state(
             old, _call.wide(x) * step.unsqueeze(-1), keys, step * _call.wide(A[:, 0, 0])
         )
+    elif heads == 1 and old.shape[-1] <= _MOST_STATES:
+        token = ops.selective_scan(
+            _call.wide(x),
+            steps_of(dt, dt_bias, dt_softplus),
+            A[0],
+            B,
+            C,
+            initial_state=_call.wide(old[:, 0]),
+            return_state=True,
+        )
+        return token[1].unsqueeze(1), token[0]
     else:
         steps = steps_of(dt, dt_bias, dt_softplus).unsqueeze(-1)
         new = old * (steps * _call.wide(A)).exp() + steps * _call.wide(x).unsqueeze(
@@ -84,8 +98,9 @@ def selective_state_update(
     state_batch_indices [B], row b is that row of `state`. Where A, dt and dt_bias hold one
     number a head, as Mamba-2 expands them (strides of 0), the state takes the step of
     :func:`tarn.ops.decay_attention`, outside of autograd and in float32 on its device.
-    Elsewhere every number of A may differ, as in Mamba-1: torch's operators compute it, in
-    float32, in several passes."""
+    Elsewhere every number of A may differ: :func:`tarn.ops.selective_scan` computes it where
+    there is one head, as in Mamba-1, and torch's operators in several passes where there are
+    more, both in float32."""
     op = "selective_state_update"
     one_head = state.dim() == 3
     if one_head:
