@@ -92,10 +92,12 @@ install: build ## Install programs, library, headers (DESTDIR, PREFIX)
 	@cmake --install $(BUILD) --prefix $(PREFIX)
 
 format: ## clang-format and ruff over the tree
-	@scripts/setup.sh --lean --format
-	@git ls-files '*.h' '*.cc' '*.c' '*.hpp' | xargs clang-format-14 -i
-	@$${TARN_PYTHON:-.venv/bin/python} -m ruff format --quiet $(PYTHON_FOLDERS)
-	@$${TARN_PYTHON:-.venv/bin/python} -m ruff check --quiet $(PYTHON_FOLDERS)
+	@scripts/setup.sh
+	@python=$${TARN_PYTHON:-.venv/bin/python}; \
+	  git ls-files '*.h' '*.cc' '*.c' '*.hpp' '*.cu' '*.cuh' | \
+	    xargs "$$(dirname "$$python")/clang-format" -i && \
+	  $$python -m ruff format --quiet $(PYTHON_FOLDERS) && \
+	  $$python -m ruff check --quiet $(PYTHON_FOLDERS)
 
 clean: ## Remove build trees (keeps .venv and models)
 	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-runtime dist

@@ -1,8 +1,8 @@
 // What lets a program or module that is linked on a newer system run with glibc
-// 2.28 (TARN_PORTABLE). Functions that glibc has changed since then are called in
-// their earlier version; those that it has added are written here in terms of
-// earlier ones. auditwheel finds what is missing here. x86-64 alone: the names of
-// the versions differ elsewhere.
+// 2.28 (TARN_PORTABLE). Functions that glibc has changed since then are called
+// in their earlier version; those that it has added are written here in terms
+// of earlier ones. auditwheel finds what is missing here. x86-64 alone: the
+// names of the versions differ elsewhere.
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -13,13 +13,15 @@
 
 // The linker takes these definitions before glibc's; no other module sees them.
 #define TARN_LOCAL extern "C" __attribute__((visibility("hidden")))
-// Declares `earlier` as the version of `name` that glibc had from the beginning.
+// Declares `earlier` as the version of `name` that glibc had from the
+// beginning.
 #define TARN_EARLIER(result, earlier, name, ...) \
   extern "C" result earlier(__VA_ARGS__);        \
   __asm__(".symver " #earlier "," #name "@GLIBC_2.2.5")
 #pragma GCC diagnostic ignored "-Wmissing-attributes"
 
-// The same algorithms, which also set errno (glibc 2.29 left that to the caller).
+// The same algorithms, which also set errno (glibc 2.29 left that to the
+// caller).
 TARN_EARLIER(double, exp_2_2_5, exp, double);
 TARN_EARLIER(double, log_2_2_5, log, double);
 TARN_EARLIER(double, pow_2_2_5, pow, double, double);
@@ -120,11 +122,11 @@ TARN_LOCAL int pthread_getcpuclockid(pthread_t thread,
 }
 
 #ifdef TARN_PROGRAM
-// 2.34: runs a program's constructors; before that the program passed a function
-// that does.
+// 2.34: runs a program's constructors; before that the program passed a
+// function that does.
 using Constructor = void (*)(int, char**, char**);
-extern "C" __attribute__((visibility("hidden"))) Constructor
-    __init_array_start[];
+extern "C" __attribute__((visibility("hidden")))
+Constructor __init_array_start[];
 extern "C" __attribute__((visibility("hidden"))) Constructor __init_array_end[];
 TARN_EARLIER(int, start_main_2_2_5, __libc_start_main,
              int (*)(int, char**, char**), int, char**, Constructor, void (*)(),

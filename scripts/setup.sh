@@ -5,7 +5,6 @@
 #   scripts/setup.sh            all
 #   scripts/setup.sh --lean     system packages alone (no Python, no torch)
 #   scripts/setup.sh --arm      also the cross compiler and qemu
-#   scripts/setup.sh --format   also the pinned clang-format
 #   scripts/setup.sh --docs     what `make docs` and its test need, and no more
 # TARN_OS_RELEASE names another file than /etc/os-release (for tests).
 set -euo pipefail
@@ -17,9 +16,8 @@ for argument in "$@"; do
   case "$argument" in
     --lean) mode=lean ;;
     --arm) sections+=(arm) ;;
-    --format) sections+=(format) ;;
     --docs) mode=docs; sections=(docs) ;;
-    *) echo "setup: unknown argument $argument (--lean, --arm, --format, --docs)" >&2; exit 2 ;;
+    *) echo "setup: unknown argument $argument (--lean, --arm, --docs)" >&2; exit 2 ;;
   esac
 done
 
@@ -52,11 +50,8 @@ for section in "${sections[@]}"; do
   while read -r common own; do
     if [ "$own" != - ]; then
       packages+=($own)
-    elif [ "$section" = base ]; then
-      without="${without:-} $common"
     else
-      echo "setup: --$section: want $common, which $distribution does not have" >&2
-      exit 1
+      without="${without:-} $common"
     fi
   done < <(listed "$section")
 done

@@ -14,9 +14,9 @@
  *   otherwise. No call prints, aborts, exits or throws.
  * - Threads: a model may be used by any number of threads at once; a state by
  *   one at a time. Different states are independent.
- * - Stack: a thread that calls the library needs a stack of 128 KiB or more; the
- *   calls take up to 51 KiB of it (measured on x86-64). With less, such as
- *   32 KiB, the process ends with a segmentation fault.
+ * - Stack: a thread that calls the library needs a stack of 128 KiB or more;
+ * the calls take up to 51 KiB of it (measured on x86-64). With less, such as 32
+ * KiB, the process ends with a segmentation fault.
  * - Sizes are uint64_t, tokens int32_t, logits float[n_outputs].
  * - Structs that begin with struct_size may grow in later versions: set it to
  *   sizeof the struct (the _INIT macros do).
@@ -300,9 +300,11 @@ typedef struct tarn_generate_options {
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
 } tarn_generate_options;
-#define TARN_GENERATE_OPTIONS_INIT \
-  { sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0,     \
-    NULL, 0 }
+#define TARN_GENERATE_OPTIONS_INIT                                             \
+  {                                                                            \
+    sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0, NULL, \
+        0                                                                      \
+  }
 
 /* Consumes a prompt and generates text: draws a token as tarn_sample does with
  * the state's position, consumes it, passes it to the callback, and repeats.

@@ -11,6 +11,7 @@ import torch
 import torch.nn.modules.module as torch_modules
 
 from tarn import ops
+from tarn._norms import KINDS, kind_of
 
 # Below this many rows, copying weights for a fused pass costs more than it saves.
 _FEW_ROWS = 32
@@ -69,19 +70,25 @@ def dropout_of(module: torch.nn.Module) -> float | None:
 
 def plain_norm(norm: torch.nn.Module) -> dict | None:
     """The arguments for `tarn.ops.residual_norm`; None for a norm that it cannot compute."""
-    plain: Any = norm
-    if type(norm) not in (torch.nn.LayerNorm, torch.nn.RMSNorm) or not has_no_hooks(norm):
-        return None
-    gamma, beta = plain.weight, getattr(norm, "bias", None)
-    if gamma is None or gamma.dim() != 1 or plain.eps is None or not serves(gamma):
-        return None
-    kind = "rms" if type(norm) is torch.nn.RMSNorm else "layer"
-    return {"gamma": gamma, "beta": beta, "eps": plain.eps, "kind": kind}
+    arguments = _norm_arguments(norm)
+    return arguments if type(norm) in KINDS.values() else None
 
 
 def _norm_arguments(norm: torch.nn.Module | None) -> dict | None:
-    """The arguments that plain_norm finds; an empty dictionary without a norm."""
-    return {} if norm is None else plain_norm(norm)
+    """The arguments that plain_norm finds, also for a norm with an offset; an empty
+    dictionary without a norm."""
+    if norm is None:
+        return {}
+    given: Any = norm
+    kind = kind_of(norm)
+    if kind is None or not has_no_hooks(norm):
+        return None
+    gamma, beta = given.weight, getattr(norm, "bias", None)
+    if gamma is None or gamma.dim() != 1 or given.eps is None or not serves(gamma):
+        return None
+    if type(norm) not in KINDS.values():
+        gamma = gamma + given.offset
+    return {"gamma": gamma, "beta": beta, "eps": given.eps, "kind": kind}
 
 
 def add_residual(

@@ -14,21 +14,18 @@ from tarn import _fused as fused
 from tarn import ops
 from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps
 from tarn._moe_part import MixtureOptions, mixture
+from tarn._norms import KINDS, make_norm
 from tarn._token_shift import RowPlaces, channel_mix
 from tarn.events import EventDispatcher
 
-_NORMS = ("post", "pre")
-_NORM_KINDS = {"layer": torch.nn.LayerNorm, "rms": torch.nn.RMSNorm}
+# Those whose sums the fused passes compute, and the others.
+_PLAIN = ("post", "pre")
+_NORMS = (*_PLAIN, "after", "both", "none")
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
 }
 _NAMES = {function: name for name, function in _ACTIVATIONS.items()}
-
-
-def make_norm(kind: str, d_model: int, eps: float) -> torch.nn.Module:
-    """The norm of a kind: "layer" has weight and bias, "rms" a weight alone."""
-    return _NORM_KINDS[kind](d_model, eps=eps)
 
 
 def _want(layer: str, argument: str, value: object, choices: Collection[str]) -> None:
@@ -47,13 +44,18 @@ class ResidualLayer(torch.nn.Module):
     linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)) with u' the row before
     u in its sequence; "geglu" is swiglu with gelu in place of silu, and "relu2" is
     linear2(drop(relu(linear1(u))**2)), both without biases. A layer of "none" ends after
-    its attention: it has no linear1, linear2 and norm2."""
+    its attention: it has no linear1, linear2 and norm2.
+
+    norm "after" is x + drop(norm(f(x))), "both" x + drop(norm_after(f(norm(x)))) and
+    "none" x + drop(f(x)), for each part f. residual_factor multiplies what is added to x.
+    norm_offset is added to the weights of the norms, which begin as 1 - norm_offset."""
 
     part: FeedForwardPart
     linear1: torch.nn.Linear  # where there is a part, as is linear2
     linear2: torch.nn.Linear
     linear3: torch.nn.Module | None  # in gated units only
     token_shift: torch.nn.Parameter | None  # in the channel mix only
+    norm1: torch.nn.Module  # none with norm "none"
     norm2: torch.nn.Module  # of a part, or of another attention
 
     def __init__(
@@ -69,6 +71,8 @@ class ResidualLayer(torch.nn.Module):
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
         moe: MixtureOptions | None = None,
+        residual_factor: float = 1.0,
+        norm_offset: float = 0.0,
     ):
         super().__init__()
         # Attentions are set first, as in fast-transformers: optimiser states depend on the
@@ -77,13 +81,17 @@ class ResidualLayer(torch.nn.Module):
             setattr(self, name, attention)  # a module or any other callable
         _want(type(self).__name__, "activation", activation, _ACTIVATIONS)
         _want(type(self).__name__, "norm", norm, _NORMS)
-        _want(type(self).__name__, "norm_kind", norm_kind, _NORM_KINDS)
+        _want(type(self).__name__, "norm_kind", norm_kind, KINDS)
         _want(type(self).__name__, "feed_forward", feed_forward, PARTS)
         self.part = PARTS[feed_forward]
         add_maps(self, self.part, d_model, d_ff or 4 * d_model, moe)
-        self.norm1: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
-        if not self.part.empty:
-            self.norm2 = make_norm(norm_kind, d_model, norm_eps)
+        self.norm_place: str = norm
+        self.residual_factor: float = residual_factor
+        count = len(attentions) + (not self.part.empty)
+        for ending in ("", "_after") if norm == "both" else ("",) if norm != "none" else ():
+            for number in range(1, count + 1):
+                made = make_norm(norm_kind, d_model, norm_eps, norm_offset)
+                setattr(self, f"norm{number}{ending}", made)
         self.dropout: torch.nn.Dropout = torch.nn.Dropout(dropout)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = _ACTIVATIONS[activation]
         self.pre_norm: bool = norm == "pre"
@@ -94,17 +102,29 @@ class ResidualLayer(torch.nn.Module):
         """The operators' name of the activation; None for one they do not know."""
         return _NAMES.get(self.activation)
 
+    @property
+    def plain_sums(self) -> bool:
+        """Whether a part is added as it is, with a norm before it or after the sum."""
+        return self.norm_place in _PLAIN and self.residual_factor == 1.0
+
+    def _norms(self, ending: str = "") -> list[torch.nn.Module]:
+        """The norms of the parts, in their order; none with norm "none"."""
+        names = (f"norm{number}{ending}" for number in (1, 2, 3))
+        return [getattr(self, name) for name in names if name in self._modules]
+
     def _run(
         self,
         x: torch.Tensor,
         attentions: Sequence[Callable[[torch.Tensor], fused.Branch]],
-        norms: Sequence[torch.nn.Module],
         places: RowPlaces | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The attentions and the feed-forward part, each with its norm:
+        """The attentions and the feed-forward part, each with its norms:
         post: x = norm(x + drop(f(x)));  pre: x = x + drop(f(norm(x))). places: of the
         rows, None: whole sequences. Also returns what the feed-forward part carries
         on."""
+        norms = self._norms()
+        if not self.plain_sums:
+            return self._part_by_part(x, attentions, norms, places)
         *earlier, last = attentions
         # The pass that adds a part also computes what the next part reads.
         following = [*norms[1:], None] if self.pre_norm else norms
@@ -124,6 +144,34 @@ class ResidualLayer(torch.nn.Module):
         forward, carried = self._last_part(y, places)
         y, x = fused.add_residual(forward, x, self.dropout, end)
         return (x if self.pre_norm else y), carried
+
+    def _part_by_part(
+        self,
+        x: torch.Tensor,
+        attentions: Sequence[Callable[[torch.Tensor], fused.Branch]],
+        norms: Sequence[torch.nn.Module],
+        places: RowPlaces | None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Does what _run does, for every place of the norms and every factor."""
+        none: list[torch.nn.Module | None] = [None] * (len(attentions) + 1)
+        place = self.norm_place
+        before = list(norms) if place in ("pre", "both") else none
+        after = self._norms("_after") if place == "both" else norms if place == "after" else none
+        closing = list(norms) if place == "post" else none
+
+        def added(branch: fused.Branch, number: int) -> torch.Tensor:
+            rows = fused.normed(after[number], fused.whole(branch))
+            if self.residual_factor != 1.0:
+                rows = rows * self.residual_factor
+            return fused.add_residual(fused.Branch(rows), x, self.dropout, closing[number])[0]
+
+        for number, attention in enumerate(attentions):
+            x = added(attention(fused.normed(before[number], x)), number)
+        if self.part.empty:
+            return x, None
+        last = len(attentions)
+        forward, carried = self._last_part(fused.normed(before[last], x), places)
+        return added(forward, last), carried
 
     def _rest(
         self,

@@ -12,7 +12,7 @@ import torch
 from tarn._fused import Branch, normed
 from tarn._layer_step import layer_step, stack_step
 from tarn._moe_part import MixtureOptions
-from tarn._residual_layer import ResidualLayer, make_norm
+from tarn._residual_layer import ResidualLayer
 from tarn._token_shift import CHANNEL_SHIFT, RowPlaces, places_after
 from tarn.events import EventDispatcher, IntermediateOutput
 from tarn.masking import BaseMask
@@ -43,15 +43,20 @@ class EncoderParts(ResidualLayer):
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
         moe: MixtureOptions | None = None,
+        residual_factor: float = 1.0,
+        norm_offset: float = 0.0,
     ):
         attentions = {"attention": attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
         super().__init__(
-            attentions, *options, norm_kind=norm_kind, feed_forward=feed_forward, moe=moe
+            attentions,
+            *options,
+            norm_kind=norm_kind,
+            feed_forward=feed_forward,
+            moe=moe,
+            residual_factor=residual_factor,
+            norm_offset=norm_offset,
         )
-
-    def _norms(self) -> list[torch.nn.Module]:
-        return [self.norm1, self.norm2] if not self.part.empty else [self.norm1]
 
     def _whole(
         self, x: torch.Tensor, attend: Callable[[torch.Tensor], Branch], mask: BaseMask
@@ -61,7 +66,7 @@ class EncoderParts(ResidualLayer):
         reads = self.token_shift is not None or self.part.mixture
         if reads and not mask._all_ones:
             places = RowPlaces(mask.bool_matrix.to(x.device).expand(x.shape[:2]))
-        return self._run(x, [attend], self._norms(), places)[0]
+        return self._run(x, [attend], places)[0]
 
     def _step_with_state(
         self, x: torch.Tensor, state: Any, attend: Attend
@@ -79,7 +84,7 @@ class EncoderParts(ResidualLayer):
         places = None
         if self.token_shift is not None:
             places = places_after(x, state, lengths)
-        out, carried = self._run(x, [sublayer], self._norms(), places)
+        out, carried = self._run(x, [sublayer], places)
         return out, with_carried(held[0], carried)
 
 
@@ -104,6 +109,8 @@ class DecoderParts(ResidualLayer):
         *,
         norm_kind: str = "layer",
         feed_forward: str = "mlp",
+        residual_factor: float = 1.0,
+        norm_offset: float = 0.0,
     ):
         if feed_forward in ("channel-mix", "none", "moe"):
             raise ValueError(
@@ -112,18 +119,21 @@ class DecoderParts(ResidualLayer):
             )
         attentions = {"self_attention": self_attention, "cross_attention": cross_attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
-        super().__init__(attentions, *options, norm_kind=norm_kind, feed_forward=feed_forward)
-        self.norm3: torch.nn.Module = make_norm(norm_kind, d_model, norm_eps)
-
-    def _norms(self) -> list[torch.nn.Module]:
-        return [self.norm1, self.norm2, self.norm3]
+        super().__init__(
+            attentions,
+            *options,
+            norm_kind=norm_kind,
+            feed_forward=feed_forward,
+            residual_factor=residual_factor,
+            norm_offset=norm_offset,
+        )
 
     def _with_states(
         self, x: torch.Tensor, attend: Attend, read: Attend
     ) -> tuple[torch.Tensor, list[Any]]:
         sublayer, past = _keeping_state(attend)
         reader, memory = _keeping_state(read)
-        return self._run(x, [sublayer, reader], self._norms())[0], [past[0], memory[0]]
+        return self._run(x, [sublayer, reader])[0], [past[0], memory[0]]
 
 
 def with_carried(state: Any, carried: torch.Tensor | None) -> Any:

@@ -136,6 +136,7 @@ class Part:
 
 
 def _kind_of(layer: Any, norms: Sequence[Any]) -> tuple[str, str, float, bool]:
+    want(layer.plain_sums)
     facts = [plain_norm(norm) for norm in norms]
     if None in facts or layer.activation_name is None:
         raise LookupError
@@ -167,6 +168,7 @@ Place = tuple[dict[str, Any], str]
 def _settings_of(layer: Any, attention: Any, norms: Sequence[Any]) -> list[Place]:
     """The places of the settings that are no modules and may be changed."""
     found = [(layer, "activation"), (layer, "pre_norm"), (attention, "n_heads")]
+    found += [(layer, "norm_place"), (layer, "residual_factor")]
     found += [(attention, "event_dispatcher"), *((norm, "eps") for norm in norms)]
     return [(module.__dict__, name) for module, name in found]
 

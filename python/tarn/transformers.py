@@ -56,7 +56,10 @@ class TransformerEncoderLayer(EncoderParts):
         dropout: probability, in training.
         activation: "relu" or "gelu" (the exact form).
         event_dispatcher: a name or a dispatcher.
-        norm: "post" or "pre". norm_eps: inside the root of the norms.
+        norm: "post", "pre", "after": x + drop(norm1(Att(x))), "both": x +
+            drop(norm1_after(Att(norm1(x)))), or "none", and so for FFN. norm_eps: inside
+            the root of the norms. residual_factor: of what is added to x. norm_offset:
+            what the norms add to their weight, which begins as 1 - norm_offset.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
             linear3(u))) without biases; `activation` is then unused. "geglu": the same
@@ -169,7 +172,7 @@ class TransformerDecoderLayer(DecoderParts):
                 key_lengths=memory_length_mask,
             )
 
-        return self._run(x, [attend, cross], self._norms())[0]
+        return self._run(x, [attend, cross])[0]
 
     @hooked
     def initial_state(

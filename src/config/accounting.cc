@@ -35,6 +35,11 @@ int64_t FeedForwardNorms(const ModelConfig& c, int64_t layers) {
   return count;
 }
 
+// Norms of one part of a layer.
+int64_t PartNorms(const ModelConfig& c) {
+  return c.norm == Norm::kNone ? 0 : c.norm == Norm::kBoth ? 2 : 1;
+}
+
 // A weight and, for layer norm, a bias.
 int64_t NormNumbers(const ModelConfig& c) {
   return (c.norm_kind == NormKind::kRms ? 1 : 2) * c.d_model;
@@ -69,13 +74,14 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   parts.attention = SelfAttention(c, layers);
   parts.feed_forward = FeedForwardNumbers(c, layers, /*used=*/false);
   parts.feed_forward_used = FeedForwardNumbers(c, layers, /*used=*/true);
-  parts.norms = (layers + FeedForwardNorms(c, layers)) * norm + final_norm;
+  const int64_t part = PartNorms(c) * norm;
+  parts.norms = (layers + FeedForwardNorms(c, layers)) * part + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
     parts.feed_forward += FeedForwardNumbers(c, more, /*used=*/false);
     parts.feed_forward_used += FeedForwardNumbers(c, more, /*used=*/true);
-    parts.norms += more * 3 * norm + final_norm;
+    parts.norms += more * 3 * part + final_norm;
   }
 }
 

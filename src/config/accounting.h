@@ -1,6 +1,7 @@
 // What a model holds, by formula: X. Wang, "Transformer" (2023), made exact. H
 // heads of widths E (keys) and M (values), D = d_model, F = d_ff. All functions
-// are pure and take O(1) time. What attention costs: mixers/linear/form_costs.h.
+// are pure and take O(1) time. What attention costs:
+// mixers/linear/form_costs.h.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ struct ParameterParts {
   int64_t positions = 0;  // learned tables
   int64_t attention = 0;
   int64_t feed_forward = 0;
-  int64_t feed_forward_used = 0;  // those of them that one token's products read
+  int64_t feed_forward_used =
+      0;  // those of them that one token's products read
   int64_t norms = 0;
   int64_t recurrent = 0;  // rnn, lstm; convolutions of a cnn
   int64_t head = 0;       // a tied head has its bias only

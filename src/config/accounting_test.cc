@@ -1,5 +1,4 @@
 #include "config/accounting.h"
-#include "core/test_util.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +6,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "core/test_util.h"
 
 namespace tarn {
 namespace {
@@ -27,6 +28,7 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
   config.max_positions = pick(1, 50);
   config.positions = static_cast<Positions>(pick(0, 2));
   config.final_norm = pick(0, 1) == 1;
+  config.norm = static_cast<Norm>(pick(0, 4));
   config.tied_head = pick(0, 1) == 1 && arch != Arch::kEncoder;
   config.kernel_size = pick(1, 6);
   if (pick(0, 2) == 0) config.attention = MixerKind("full");
@@ -38,9 +40,7 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
   constexpr const char* kParts[] = {"mlp",  "swiglu", "geglu",      "relu2",
                                     "none", "moe",    "channel-mix"};
   // The last is for decoders alone, and pairs of stacks take the first four.
-  const int last = arch == Arch::kDecoder   ? 6
-                   : arch == Arch::kEncoder ? 5
-                                            : 3;
+  const int last = arch == Arch::kDecoder ? 6 : arch == Arch::kEncoder ? 5 : 3;
   config.feed_forward = FeedForwardOf(kParts[pick(0, last)]);
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = pick(1, 4);
   const bool classify =

@@ -148,10 +148,11 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
   // All layers read one table of angles.
   const int64_t width = config.RotaryWidth();
   if (spec.can.rotary && layer.RotaryWidth() != width) {
-    RefuseKey(RotaryKey(config),
-              "one width for all layers that rotate queries and keys, and d_key "
-              "where one of them has no such key",
-              StrCat(width, " and ", layer.RotaryWidth()));
+    RefuseKey(
+        RotaryKey(config),
+        "one width for all layers that rotate queries and keys, and d_key "
+        "where one of them has no such key",
+        StrCat(width, " and ", layer.RotaryWidth()));
   }
 }
 
@@ -212,12 +213,12 @@ void CheckStrictKeys(const ModelConfig& config) {
       const auto* real = std::get_if<double>(&one);
       return real != nullptr ? StrCat(*real) : TextOf(*own->key, one);
     };
-    RefuseKey(field.name,
-              config.HasAttention()
-                  ? StrCat(text(usual), " for attention '", LayersText(config),
-                           "'")
-                  : StrCat(text(usual), " for arch '", Name(config.arch), "'"),
-              text(value));
+    RefuseKey(
+        field.name,
+        config.HasAttention()
+            ? StrCat(text(usual), " for attention '", LayersText(config), "'")
+            : StrCat(text(usual), " for arch '", Name(config.arch), "'"),
+        text(value));
   }
 }
 

@@ -167,6 +167,10 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"rotary_high", "16.0"},
       {"rotary_magnitude", "0.75"},
       {"rotary_truncate", "false"},
+      {"embedding_factor", "2.5"},
+      {"residual_factor", "0.25"},
+      {"logit_factor", "0.125"},
+      {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
   const std::set<std::string> alone = {"stabilise",

@@ -175,7 +175,8 @@ decltype(OwnKey::type) KeyTypeFrom(const json& entry) {
       key.words.push_back(word.get<std::string>());
     }
     const auto found = std::find(key.words.begin(), key.words.end(), given);
-    if (found == key.words.end()) throw Bad("default", "one of the words", usual);
+    if (found == key.words.end())
+      throw Bad("default", "one of the words", usual);
     key.value = found - key.words.begin();
     return key;
   }
@@ -216,8 +217,8 @@ AttentionKind RegisterDeclaredMixer(std::string_view text) {
                  .sections = {},
                  .can = {.bidirectional = Flag(object, "bidirectional", false),
                          .rotary = false}};
-  spec.family = object.contains("family") ? Kept(Text(object, "family"))
-                                          : spec.name;
+  spec.family =
+      object.contains("family") ? Kept(Text(object, "family")) : spec.name;
   spec.keys = KeysFrom(Member(object, "keys"));
   SetWeights(Member(object, "weights"), spec);
   SetState(Member(object, "state"), spec);

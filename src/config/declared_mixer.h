@@ -18,9 +18,10 @@ namespace tarn {
 /// A key whose default is true or false takes these; one with "words" takes one
 /// of them.
 /// A size is a number, or keys of the configuration with a number value and '*'
-/// between them ("n_heads*d_key"), read from the layer's view. "state" absent or
-/// null: no recurrent form. family, state, keys and bidirectional may be absent.
-/// Throws FormatError for another form and ArgumentError as RegisterMixer.
+/// between them ("n_heads*d_key"), read from the layer's view. "state" absent
+/// or null: no recurrent form. family, state, keys and bidirectional may be
+/// absent. Throws FormatError for another form and ArgumentError as
+/// RegisterMixer.
 AttentionKind RegisterDeclaredMixer(std::string_view json);
 
 }  // namespace tarn

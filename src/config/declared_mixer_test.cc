@@ -50,23 +50,25 @@ TEST(DeclaredMixer, SizesComeFromTheView) {
   EXPECT_EQ(state[0].initial, -1.5f);
   EXPECT_EQ(state[1].shape, std::vector<int64_t>{12});
   EXPECT_TRUE(state[1].grows && spec.can.recurrent && !spec.can.bidirectional);
-  EXPECT_TRUE(Contains(MixerTable(), "\"name\":\"told\",\"family\":\"telling\""));
+  EXPECT_TRUE(
+      Contains(MixerTable(), "\"name\":\"told\",\"family\":\"telling\""));
   EXPECT_TRUE(Contains(StateTable(config), "\"initial\":-1.5"));
 }
 
 TEST(DeclaredMixer, KeysGoThroughEveryForm) {
-  const ModelConfig config =
-      Small("told:told_rows=7:told_rate=1.25,linear");
+  const ModelConfig config = Small("told:told_rows=7:told_rate=1.25,linear");
   EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 0), "told_rows"), 7);
   EXPECT_EQ(KeyOf<double>(LayerView(config, 1), "told_rate"), 0.5);
   const std::string json = ConfigToJson(config);
-  EXPECT_TRUE(Contains(json, "\"telling\": {\n    \"rate\": 0.5,\n    \"told_rows\": 4"))
+  EXPECT_TRUE(Contains(
+      json, "\"telling\": {\n    \"rate\": 0.5,\n    \"told_rows\": 4"))
       << json;
   EXPECT_TRUE(Contains(json, "\"told_rate\": 1.25, \"told_rows\": 7")) << json;
   const ModelConfig read = ConfigFromJson(json).Take();
   EXPECT_TRUE(read == config);
   EXPECT_EQ(ConfigToJson(read), json);
-  const ModelConfig flat = ConfigFromPartialJson(ConfigToFlatJson(config)).Take();
+  const ModelConfig flat =
+      ConfigFromPartialJson(ConfigToFlatJson(config)).Take();
   EXPECT_TRUE(flat == config);
   EXPECT_EQ(LayersText(read), "told:told_rate=1.25:told_rows=7,linear");
   // Keys that no layer reads have their defaults, and no file names them.
@@ -84,7 +86,8 @@ TEST(DeclaredMixer, KeysAreNumbersFlagsAndWords) {
              {"name": "hinted_way", "help": "", "words": ["up", "down"],
               "default": "down"}]})");
   ModelConfig config = Small("linear,full");
-  config.layers = LayersFromText("hinted:hinted_way=up:hinted_back=false,hinted");
+  config.layers =
+      LayersFromText("hinted:hinted_way=up:hinted_back=false,hinted");
   FinishConfig(config);
   EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 0), "hinted_way"), 0);
   EXPECT_FALSE(KeyOf<bool>(LayerView(config, 0), "hinted_back"));
@@ -118,8 +121,8 @@ TEST(DeclaredMixer, OtherFormsRegisterNothing) {
   Told();
   const size_t known = MixerNames().size();
   for (const char* text :
-       {"", "[]", "{}", R"({"name": 3, "weights": []})",
-        R"({"name": "a"})", R"({"name": "a", "weights": {}})",
+       {"", "[]", "{}", R"({"name": 3, "weights": []})", R"({"name": "a"})",
+        R"({"name": "a", "weights": {}})",
         R"({"name": "a", "weights": [["w"]]})",
         R"({"name": "a", "weights": [["w", ["d_modle"]]]})",
         R"({"name": "a", "weights": [["w", ["norm"]]]})",

@@ -14,9 +14,9 @@ namespace {
 
 // Sections of the keys in fields.cc, in the order of the file. Those of the
 // oldest registered keys follow `layers`, the others come last.
-constexpr std::array<const char*, 9> kCoreSections = {
-    "model", "layers",       "positions", "norm",
-    "feed_forward", "image", "recurrent", "convolution", "rotary_scaling"};
+constexpr std::array<const char*, 10> kCoreSections = {
+    "model", "layers",    "positions",   "norm",           "feed_forward",
+    "image", "recurrent", "convolution", "rotary_scaling", "factors"};
 constexpr size_t kBeforeOldest = 2;
 
 struct Rows {
@@ -77,23 +77,23 @@ void CheckOwn(const OwnKey& key) {
     throw ArgumentError(where, "a name that no key has", Quoted(key.name));
   }
   if (InRange(key, DefaultOf(key))) return;
-  std::visit(Overloaded{[&](const FlagKey&) {},
-                        [&](const WordKey& k) {
-                          throw ArgumentError(where, "words, one the default",
-                                              StrCat("number ", k.value, " of ",
-                                                     k.words.size()));
-                        },
-                        [&](const auto& k) {
-                          throw ArgumentError(
-                              where,
-                              StrCat("a default from ", k.min, " to ", k.max),
-                              StrCat(k.value));
-                        }},
-             key.type);
+  std::visit(
+      Overloaded{[&](const FlagKey&) {},
+                 [&](const WordKey& k) {
+                   throw ArgumentError(
+                       where, "words, one the default",
+                       StrCat("number ", k.value, " of ", k.words.size()));
+                 },
+                 [&](const auto& k) {
+                   throw ArgumentError(
+                       where, StrCat("a default from ", k.min, " to ", k.max),
+                       StrCat(k.value));
+                 }},
+      key.type);
 }
 
-// The name of a section for the rows of its keys, of which the first decides where
-// the section is.
+// The name of a section for the rows of its keys, of which the first decides
+// where the section is.
 const char* KeptSection(const std::string& name, bool oldest) {
   Rows& rows = TheRows();
   for (std::deque<std::string>* sections : {&rows.oldest, &rows.later}) {
@@ -147,11 +147,10 @@ void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
   for (const OwnKey& given : keys) {
     const OwnKey& key = rows.keys.emplace_back(given);
     const std::string& in = key.section.empty() ? section : key.section;
-    rows.fields.insert(
-        PlaceOf(key),
-        {key.name.c_str(), key.help.c_str(), OwnField{&key},
-         KeptSection(in, HasPlace(key)),
-         key.key.empty() ? nullptr : key.key.c_str(), added});
+    rows.fields.insert(PlaceOf(key),
+                       {key.name.c_str(), key.help.c_str(), OwnField{&key},
+                        KeptSection(in, HasPlace(key)),
+                        key.key.empty() ? nullptr : key.key.c_str(), added});
   }
 }
 

@@ -20,7 +20,7 @@ constexpr const char* kPositionsWords[] = {"none", "sinusoidal", "learned",
                                            "rotary"};
 constexpr const char* kPositionCombineWords[] = {"add", "concat"};
 constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
-constexpr const char* kNormWords[] = {"post", "pre"};
+constexpr const char* kNormWords[] = {"post", "pre", "after", "both", "none"};
 constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
@@ -63,10 +63,10 @@ using C = ModelConfig;
 constexpr ConfigField kFields[] = {
     {"vocab_size", "token ids the model knows",
      IntegerField{&C::vocab_size, 1, kMaxVocab}, "model"},
-    {"d_model", "width of the model",
-     IntegerField{&C::d_model, 1, kMaxWidth}, "model"},
-    {"n_layers", "encoder layers",
-     IntegerField{&C::n_layers, 1, kMaxLayers}, "model"},
+    {"d_model", "width of the model", IntegerField{&C::d_model, 1, kMaxWidth},
+     "model"},
+    {"n_layers", "encoder layers", IntegerField{&C::n_layers, 1, kMaxLayers},
+     "model"},
     {"n_heads", "attention heads of a layer",
      IntegerField{&C::n_heads, 1, kMaxHeads}, "model"},
     {"d_key", "width of a head's queries and keys; 0: d_model / n_heads",
@@ -75,13 +75,12 @@ constexpr ConfigField kFields[] = {
      IntegerField{&C::d_value, 1, kMaxWidth, true}, "model"},
     {"d_ff", "hidden width of the feed-forward part; 0: 4 * d_model",
      IntegerField{&C::d_ff, 1, kMaxHidden, true}, "feed_forward"},
-    {"attention", "mixer of all layers",
-     Choice<&C::attention>({}), "layers"},
-    {"positions", "position encoding",
-     Choice<&C::positions>(kPositionsWords), "positions", "kind"},
+    {"attention", "mixer of all layers", Choice<&C::attention>({}), "layers"},
+    {"positions", "position encoding", Choice<&C::positions>(kPositionsWords),
+     "positions", "kind"},
     {"position_combine", "add or concatenate sinusoidal positions",
-     Choice<&C::position_combine>(kPositionCombineWords),
-     "positions", "combine"},
+     Choice<&C::position_combine>(kPositionCombineWords), "positions",
+     "combine"},
     {"max_positions", "rows of the learned position table",
      IntegerField{&C::max_positions, 1, kMaxPositions}, "positions"},
     {"rotary_place", "rotate before or after the feature map",
@@ -97,20 +96,30 @@ constexpr ConfigField kFields[] = {
      "rotary_scaling", "original_positions"},
     {"rotary_low", "pairs with fewer rotations over that length are scaled",
      RealField{&C::rotary_low, 0.0, 1e6}, "rotary_scaling", "low"},
-    {"rotary_high",
-     "pairs with more are not; 0: 4 for 'llama3', 32 for 'yarn'",
+    {"rotary_high", "pairs with more are not; 0: 4 for 'llama3', 32 for 'yarn'",
      RealField{&C::rotary_high, 0.0, 1e6}, "rotary_scaling", "high"},
     {"rotary_magnitude",
      "factor of cosines and sines of 'yarn'; 0: 0.1 ln(factor) + 1",
      RealField{&C::rotary_magnitude, 0.0, 1e6}, "rotary_scaling", "magnitude"},
     {"rotary_truncate", "the ramp of 'yarn' ends at whole pairs",
      BoolField{&C::rotary_truncate}, "rotary_scaling", "truncate"},
-    {"norm", "norms after or before each part of a layer",
+    {"embedding_factor", "factor of the token embedding",
+     RealField{&C::embedding_factor, kMinEps, 1e6}, "factors", "embedding"},
+    {"residual_factor", "factor of each part of a layer before it is added",
+     RealField{&C::residual_factor, kMinEps, 1e6}, "factors", "residual"},
+    {"logit_factor", "factor of the logits",
+     RealField{&C::logit_factor, kMinEps, 1e6}, "factors", "logit"},
+    {"norm_offset",
+     "what the norms of layers and the final norm add to their weight",
+     RealField{&C::norm_offset, 0.0, 1.0}, "factors", "norm_offset"},
+    {"norm",
+     "norms of a layer's parts: after the sum with the part, before the part, "
+     "after the part, both of these, or none",
      Choice<&C::norm>(kNormWords), "norm", "place"},
     {"norm_kind", "layer norm or root mean square norm",
      Choice<&C::norm_kind>(kNormKindWords), "norm", "kind"},
-    {"final_norm", "norm after the last layer",
-     BoolField{&C::final_norm}, "norm", "final"},
+    {"final_norm", "norm after the last layer", BoolField{&C::final_norm},
+     "norm", "final"},
     {"norm_eps", "added inside the root of norms",
      RealField{&C::norm_eps, kMinEps, 1.0}, "norm", "eps"},
     {"activation", "activation of the feed-forward part; gelu is exact",
@@ -123,10 +132,9 @@ constexpr ConfigField kFields[] = {
      RealField{&C::dropout, 0.0, kBelowOne}, "model"},
     {"tied_head", "the head shares the token embedding's weights",
      BoolField{&C::tied_head}, "model"},
-    {"tokenizer", "type of tokenizer",
-     Choice<&C::tokenizer>(kTokenizerWords), "model"},
-    {"arch", "architecture",
-     Choice<&C::arch>(kArchWords), "model"},
+    {"tokenizer", "type of tokenizer", Choice<&C::tokenizer>(kTokenizerWords),
+     "model"},
+    {"arch", "architecture", Choice<&C::arch>(kArchWords), "model"},
     {"task", "task of the model; default: the first task of arch",
      Choice<&C::task>(kTaskWords, true), "model"},
     {"n_classes", "classes of classify, symbols and blank of ctc; otherwise 0",
@@ -185,9 +193,8 @@ std::vector<const char*> Words(const ChoiceField& field) {
   if (field.names != nullptr) return field.names();
   std::vector<const char*> names = MixerNames();
   if (!field.cross) return names;
-  std::erase_if(names, [](const char* name) {
-    return !Spec(MixerKind(name)).can.cross;
-  });
+  std::erase_if(
+      names, [](const char* name) { return !Spec(MixerKind(name)).can.cross; });
   return names;
 }
 
@@ -260,15 +267,15 @@ std::string DefaultText(const ConfigField& field) {
 
 const char* MetavarOf(const ConfigField& field) {
   return std::visit(
-      Overloaded{[](const IntegerField&) { return "N"; },
-                 [](const RealField&) { return "X"; },
-                 [](const BoolField&) { return "false|true"; },
-                 [](const OwnField& f) {
-                   constexpr const char* kNames[] = {"X", "N", "false|true",
-                                                     "WORD"};
-                   return kNames[f.key->type.index()];
-                 },
-                 [](const ChoiceField&) { return "WORD"; }},
+      Overloaded{
+          [](const IntegerField&) { return "N"; },
+          [](const RealField&) { return "X"; },
+          [](const BoolField&) { return "false|true"; },
+          [](const OwnField& f) {
+            constexpr const char* kNames[] = {"X", "N", "false|true", "WORD"};
+            return kNames[f.key->type.index()];
+          },
+          [](const ChoiceField&) { return "WORD"; }},
       field.kind);
 }
 
@@ -281,26 +288,24 @@ void CopyField(const ConfigField& field, const ModelConfig& from,
 }
 
 bool InRange(const ConfigField& field, const ModelConfig& config) {
-  return std::visit(Overloaded{[&](const IntegerField& f) {
-                                 const int64_t value = config.*f.member;
-                                 return (f.derived && value == 0) ||
-                                        (f.min <= value && value <= f.max);
-                               },
-                               // Written so that NaN is outside.
-                               [&](const RealField& f) {
-                                 return f.min <= config.*f.member &&
-                                        config.*f.member <= f.max;
-                               },
-                               [](const BoolField&) { return true; },
-                               [&](const OwnField& f) {
-                                 return InRange(*f.key, f.Get(config));
-                               },
-                               [&](const ChoiceField& f) {
-                                 const int value = f.get(config);
-                                 return (f.derived && value == -1) ||
-                                        *WordOf(f, value) != '\0';
-                               }},
-                    field.kind);
+  return std::visit(
+      Overloaded{
+          [&](const IntegerField& f) {
+            const int64_t value = config.*f.member;
+            return (f.derived && value == 0) ||
+                   (f.min <= value && value <= f.max);
+          },
+          // Written so that NaN is outside.
+          [&](const RealField& f) {
+            return f.min <= config.*f.member && config.*f.member <= f.max;
+          },
+          [](const BoolField&) { return true; },
+          [&](const OwnField& f) { return InRange(*f.key, f.Get(config)); },
+          [&](const ChoiceField& f) {
+            const int value = f.get(config);
+            return (f.derived && value == -1) || *WordOf(f, value) != '\0';
+          }},
+      field.kind);
 }
 
 bool SetFromText(const ConfigField& field, std::string_view text,

@@ -56,7 +56,7 @@ struct ConfigField {
   const char* name;
   const char* help;
   std::variant<IntegerField, RealField, BoolField, ChoiceField, OwnField> kind;
-  const char* section;  // of config.json
+  const char* section;               // of config.json
   const char* short_name = nullptr;  // the key there; null: name
   // Registered by a program, not by a part of every build: models that do not
   // read it know nothing of it.
@@ -68,13 +68,13 @@ struct ConfigField {
 
 /// The keys of every model, in the order of flat JSON (fields.cc).
 std::span<const ConfigField> CoreFields();
-/// Those and the registered ones, in that order. Rows stay where they are when more
-/// come.
+/// Those and the registered ones, in that order. Rows stay where they are when
+/// more come.
 const std::list<ConfigField>& ConfigFields();
 /// Adds keys, each under its section or else `section`; none of these sections
-/// may exist. added: by a program. Throws ArgumentError for a name that is taken
-/// or a range without its default, with nothing added. Called by registries,
-/// which have their turn, while they are made as well.
+/// may exist. added: by a program. Throws ArgumentError for a name that is
+/// taken or a range without its default, with nothing added. Called by
+/// registries, which have their turn, while they are made as well.
 void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
                   bool added);
 /// Registers the parts of every build; the registries do so at their first use,
@@ -82,8 +82,8 @@ void AddOwnFields(const char* section, const std::vector<OwnKey>& keys,
 void EnsureBuiltins();
 /// The feed-forward parts' share of that.
 void AddBuiltinFeedForwards();
-/// Whether a configuration has another value than the default for some registered
-/// key of a section.
+/// Whether a configuration has another value than the default for some
+/// registered key of a section.
 bool GivesKeysOf(const ModelConfig& config, std::string_view section);
 /// Sections of config.json, in the order of the file.
 std::vector<std::string_view> SectionNames();
@@ -98,8 +98,8 @@ const char* WordOf(const ChoiceField& field, int value);
 /// What a field takes, for error messages: "an integer from 1 to 65536".
 /// finished: whether derived sizes must be there already (0 not allowed).
 std::string Wanted(const ConfigField& field, bool finished);
-/// The value of a key that is not given, as on a command line; empty where other
-/// keys decide it.
+/// The value of a key that is not given, as on a command line; empty where
+/// other keys decide it.
 std::string DefaultText(const ConfigField& field);
 /// What help calls its value: "N", "X", "WORD", "false|true".
 const char* MetavarOf(const ConfigField& field);
@@ -108,8 +108,9 @@ std::string ValueText(const ConfigField& field, const ModelConfig& config);
 /// All keys of a finished config side by side: what identities hash and Python
 /// reads. unread: whether keys that no part of the model reads are there.
 std::string FieldsText(const ModelConfig& finished, bool unread = true);
-/// Whether some part of a finished model reads the key: where its section is read,
-/// by the mixers' own account (MixerSpec::reads), not under a pattern's other value.
+/// Whether some part of a finished model reads the key: where its section is
+/// read, by the mixers' own account (MixerSpec::reads), not under a pattern's
+/// other value.
 bool ReadsField(const ModelConfig& finished, const ConfigField& field);
 /// The row of a key, or null.
 const ConfigField* FindField(std::string_view key);
@@ -139,8 +140,8 @@ std::vector<AttentionKind> AllMixersOf(const ModelConfig& config);
 /// totals beyond their bounds, whose products cannot overflow then
 /// (weight_shapes.cc).
 void CheckCombinations(const ModelConfig& config);
-/// Refuses keys that are given though no layer reads them, where they are strict.
-/// Needs the task derived.
+/// Refuses keys that are given though no layer reads them, where they are
+/// strict. Needs the task derived.
 void CheckStrictKeys(const ModelConfig& config);
 void CheckTotals(const ModelConfig& config);
 

@@ -1,9 +1,10 @@
 // config.json: sections of keys, and the pattern of the layers.
+#include "core/json.h"
+
 #include <algorithm>
 #include <optional>
 
 #include "config/fields.h"
-#include "core/json.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -134,18 +135,18 @@ class Reader {
     return true;
   }
 
-  // A key next to the version is a section in a file, and a section or a field in
-  // an object written by hand.
+  // A key next to the version is a section in a file, and a section or a field
+  // in an object written by hand.
   bool ReadMembers() {
     // A pattern names the layers' mixers, whose keys may come before it.
-    if (object_.contains(kLayersKey) &&
-        !ReadLayers(object_[kLayersKey])) {
+    if (object_.contains(kLayersKey) && !ReadLayers(object_[kLayersKey])) {
       return false;
     }
     const auto attention = object_.find("attention");
     if (!config_.layers.empty() && attention != object_.end() &&
         *attention != Name(config_.layers.front().attention)) {
-      return Fail(BadKey("attention", "the first mixer of layers, or no such key",
+      return Fail(BadKey("attention",
+                         "the first mixer of layers, or no such key",
                          JsonGiven(*attention)));
     }
     for (const auto& [key, value] : object_.items()) {
@@ -159,8 +160,7 @@ class Reader {
         if (!ReadSection(key, value)) return false;
       } else {
         return Fail(FormatError(
-            kFile,
-            StrCat("known ", whole_ ? "sections" : "keys", " only"),
+            kFile, StrCat("known ", whole_ ? "sections" : "keys", " only"),
             StrCat("the unknown key ", Quoted(key))));
       }
     }
@@ -234,8 +234,8 @@ class Reader {
       const ConfigField* field = FindField(key);
       ModelConfig scratch;
       if (field == nullptr) {
-        return Fail(BadKey(kLayersKey, "keys of the mixer's sections",
-                           Quoted(key)));
+        return Fail(
+            BadKey(kLayersKey, "keys of the mixer's sections", Quoted(key)));
       }
       if (!SetFromJson(*field, value, false, scratch)) {
         return Fail(BadKey(StrCat(kLayersKey, ".", key), Wanted(*field, false),
@@ -274,7 +274,8 @@ class Reader {
     }
     if (count == 0) return true;
     if (count > kMaxListed) missing += ", ...";
-    return Fail(FormatError(kFile, "every key of the sections that the model reads",
+    return Fail(FormatError(kFile,
+                            "every key of the sections that the model reads",
                             StrCat(count, " missing: ", missing)));
   }
 
@@ -322,8 +323,8 @@ std::string ReadKeysToJson(const ModelConfig& config) {
   std::string json;
   const auto add = [&](const ConfigField& field) {
     if (!ReadsField(finished, field)) return;
-    json += StrCat(json.empty() ? "{\n  \"" : ",\n  \"", field.name, "\": ",
-                   ValueText(field, finished));
+    json += StrCat(json.empty() ? "{\n  \"" : ",\n  \"", field.name,
+                   "\": ", ValueText(field, finished));
   };
   const auto first = [](const ConfigField& field) {
     const std::string_view name = field.name;

@@ -1,4 +1,5 @@
-// The pattern of mixed layers: as text, in normal form, and what one layer sees.
+// The pattern of mixed layers: as text, in normal form, and what one layer
+// sees.
 #include <algorithm>
 
 #include "config/fields.h"
@@ -8,8 +9,8 @@
 namespace tarn {
 namespace {
 
-// The field an entry of the pattern may set: a key of a section its mixer reads,
-// or the feed-forward part.
+// The field an entry of the pattern may set: a key of a section its mixer
+// reads, or the feed-forward part.
 const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
   const ConfigField* field = FindField(key);
   if (field == nullptr || key == "feed_forward") return field;

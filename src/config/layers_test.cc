@@ -46,12 +46,14 @@ TEST(Layers, AlikeIsNoPattern) {
 }
 
 TEST(Layers, ALayerSeesItsOwnOptions) {
-  const ModelConfig config = Hybrid(
-      "linear,local:local_context=3,linear:feature_map=rff", {{"n_layers", "7"}});
+  const ModelConfig config =
+      Hybrid("linear,local:local_context=3,linear:feature_map=rff",
+             {{"n_layers", "7"}});
   EXPECT_EQ(config.attention, MixerKind("linear"));
-  EXPECT_EQ(MixersOf(config), (std::vector{MixerKind("linear"),
-                                           MixerKind("local")}));
-  EXPECT_EQ(KeyOf<FeatureMap>(LayerView(config, 0), "feature_map"), FeatureMap::kElu1);
+  EXPECT_EQ(MixersOf(config),
+            (std::vector{MixerKind("linear"), MixerKind("local")}));
+  EXPECT_EQ(KeyOf<FeatureMap>(LayerView(config, 0), "feature_map"),
+            FeatureMap::kElu1);
   EXPECT_EQ(LayerView(config, 1).attention, MixerKind("local"));
   EXPECT_EQ(KeyOf<int64_t>(LayerView(config, 4), "local_context"), 3);
   const ModelConfig third = LayerView(config, 5);
@@ -64,10 +66,9 @@ TEST(Layers, ALayerSeesItsOwnOptions) {
 }
 
 TEST(Layers, WeightsFollowThePattern) {
-  const ModelConfig config = Hybrid("linear:feature_map=favor,aft-full,full",
-                                    {{"norm_kind", "rms"},
-                                     {"feed_forward", "swiglu"},
-                                     {"n_layers", "4"}});
+  const ModelConfig config = Hybrid(
+      "linear:feature_map=favor,aft-full,full",
+      {{"norm_kind", "rms"}, {"feed_forward", "swiglu"}, {"n_layers", "4"}});
   std::map<std::string, std::vector<int64_t>> shapes;
   for (const auto& [name, shape] : WeightShapes(config)) shapes[name] = shape;
   EXPECT_TRUE(
@@ -93,8 +94,7 @@ TEST(Layers, CrossAttentionIsLinearWhereAllLayersAre) {
   const Words seq2seq = {{"arch", "seq2seq"}};
   EXPECT_EQ(Hybrid("linear,linear:feature_map=relu", seq2seq).cross_attention,
             MixerKind("linear"));
-  EXPECT_EQ(Hybrid("linear,full", seq2seq).cross_attention,
-            MixerKind("full"));
+  EXPECT_EQ(Hybrid("linear,full", seq2seq).cross_attention, MixerKind("full"));
 }
 
 TEST(Layers, RefusesWhatMakesNoStack) {
@@ -137,8 +137,7 @@ TEST(Layers, FileHoldsTheSectionsThatItsModelReads) {
     for (const auto& [name, member] : value.items()) {
       missing = json;
       missing[key].erase(name);
-      EXPECT_TRUE(Contains(error(missing), key + "." + name))
-          << error(missing);
+      EXPECT_TRUE(Contains(error(missing), key + "." + name)) << error(missing);
       missing = json;
       missing[key][name] = nullptr;
       EXPECT_TRUE(Contains(error(missing), key + "." + name));
@@ -173,11 +172,15 @@ TEST(Layers, HandWrittenKeysMustAgree) {
   EXPECT_EQ(read(R"({"layers": ["full"], "attention": "full"})").Take(),
             Hybrid("full"));
   EXPECT_EQ(read(R"({"norm": {"kind": "rms"}, "d_model": 64})").Take(),
-            With({{"norm_kind", "rms"}, {"d_model", "64"}, {"d_key", "16"},
-                  {"d_value", "16"}, {"d_ff", "256"}, {"task", "lm"},
+            With({{"norm_kind", "rms"},
+                  {"d_model", "64"},
+                  {"d_key", "16"},
+                  {"d_value", "16"},
+                  {"d_ff", "256"},
+                  {"task", "lm"},
                   {"cross_attention", "linear"}}));
-  EXPECT_FALSE(read(R"({"layers": ["linear", "full"], "attention": "full"})")
-                   .ok());
+  EXPECT_FALSE(
+      read(R"({"layers": ["linear", "full"], "attention": "full"})").ok());
 }
 
 }  // namespace

@@ -51,10 +51,10 @@ struct MixerCapabilities {
   bool cross = false;         // over a memory
   // In cross attention where the layers' own mixers cannot be: one mixer's.
   bool cross_for_others = false;
-  bool recurrent = false;     // has a state: prefill and step
-  bool dropout = false;       // drops some of its weights in training
-  bool pairs = false;  // training keeps a weight for each pair of tokens
-  bool rotary = true;         // takes products of queries and keys
+  bool recurrent = false;  // has a state: prefill and step
+  bool dropout = false;    // drops some of its weights in training
+  bool pairs = false;      // training keeps a weight for each pair of tokens
+  bool rotary = true;      // takes products of queries and keys
   // Rows of its layers are not rotated, while those of other layers are.
   bool without_rotary = false;
 };
@@ -73,8 +73,8 @@ struct MixerSpec {
   const char* family;
   /// Sections of config.json whose keys it reads.
   std::vector<const char*> sections;
-  /// More of them, which a file holds only where one of their keys is not at its
-  /// default.
+  /// More of them, which a file holds only where one of their keys is not at
+  /// its default.
   std::vector<const char*> optional_sections = {};
   MixerCapabilities can;
   /// Throws ArgumentError naming the key that makes the layer impossible.
@@ -98,8 +98,8 @@ struct MixerSpec {
   /// Fills in own keys that follow from others, in a configuration or in one
   /// layer's view of it. Null: none.
   std::function<void(ModelConfig& config)> derive = nullptr;
-  /// Its integer key that says how many channels of a query or key it rotates, 0:
-  /// all d_key; null: it rotates all.
+  /// Its integer key that says how many channels of a query or key it rotates,
+  /// 0: all d_key; null: it rotates all.
   const char* rotary_key = nullptr;
   /// Its integer key that says for how many positions it has weights; null: it
   /// takes sequences of any length.

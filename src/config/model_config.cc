@@ -13,9 +13,9 @@ void CheckRanges(const ModelConfig& config) {
     if (InRange(field, config)) continue;
     // An enum outside its words has no text.
     const auto* own = std::get_if<OwnField>(&field.kind);
-    const bool choice =
-        own != nullptr ? std::holds_alternative<WordKey>(own->key->type)
-                       : std::holds_alternative<ChoiceField>(field.kind);
+    const bool choice = own != nullptr
+                            ? std::holds_alternative<WordKey>(own->key->type)
+                            : std::holds_alternative<ChoiceField>(field.kind);
     RefuseKey(field.name, Wanted(field, false),
               choice ? "a value outside the enum" : ValueText(field, config));
   }
@@ -46,7 +46,8 @@ AttentionKind DerivedCross(const ModelConfig& config) {
   for (const char* name : MixerNames()) {
     if (Spec(MixerKind(name)).can.cross_for_others) return MixerKind(name);
   }
-  RefuseKey("cross_attention", "a mixer, as none is the model's choice", "none");
+  RefuseKey("cross_attention", "a mixer, as none is the model's choice",
+            "none");
 }
 
 void DeriveTask(ModelConfig& config) {
@@ -74,17 +75,19 @@ void ResetUnread(ModelConfig& config) {
   for (const ConfigField& field : ConfigFields()) {
     // A wrong size of an image is refused, not corrected.
     if (std::string_view(field.section) == "image") continue;
-    if (!ReadsSection(config, field.section)) CopyField(field, defaults, config);
+    if (!ReadsSection(config, field.section))
+      CopyField(field, defaults, config);
   }
 }
 
 }  // namespace
 
 bool GivesKeysOf(const ModelConfig& config, std::string_view section) {
-  return std::any_of(config.own.begin(), config.own.end(), [&](const auto& own) {
-    const ConfigField* field = FindField(own.first);
-    return field != nullptr && field->section == section;
-  });
+  return std::any_of(config.own.begin(), config.own.end(),
+                     [&](const auto& own) {
+                       const ConfigField* field = FindField(own.first);
+                       return field != nullptr && field->section == section;
+                     });
 }
 
 bool ReadsSection(const ModelConfig& finished, std::string_view section) {
@@ -98,6 +101,11 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   if (section == "rotary_scaling") {
     return finished.positions == Positions::kRotary &&
            finished.rotary_scaling != RotaryScalingKind::kNone;
+  }
+  if (section == "factors") {
+    return finished.embedding_factor != 1.0 ||
+           finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
+           finished.norm_offset != 0.0;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;
@@ -211,8 +219,8 @@ std::vector<ConfigKey> ConfigKeys() {
   keys.push_back({"layers",
                   "mixers of the layers, repeated over the depth: "
                   "linear,full or linear,local:local_context=64",
-                  "mixers of --attention, with options after colons",
-                  "", "A[,B...]"});
+                  "mixers of --attention, with options after colons", "",
+                  "A[,B...]"});
   return keys;
 }
 

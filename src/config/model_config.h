@@ -23,19 +23,22 @@ enum class Arch { kDecoder, kEncoder, kSeq2seq, kRnn, kLstm, kCnn };
 // kDerived stands for "FinishConfig works it out" and never occurs in a file.
 // kImage: the bytes of a picture as one sequence. kCtc: labels of frames.
 enum class Task { kDerived = -1, kLm, kClassify, kSeq2seq, kImage, kCtc };
-// The number of a mixer in the registry (mixer_spec.h; MixerKind gives that of a
-// name). Causality follows from the stack: decoders are causal, encoders are not.
+// The number of a mixer in the registry (mixer_spec.h; MixerKind gives that of
+// a name). Causality follows from the stack: decoders are causal, encoders are
+// not.
 enum class AttentionKind : int {};
 // Of cross attention: "FinishConfig works it out".
 inline constexpr AttentionKind kDerivedMixer{-1};
 enum class Positions { kNone, kSinusoidal, kLearned, kRotary };
 enum class PositionCombine { kAdd, kConcat };  // "add", "concat"
 enum class RotaryPlace { kBefore, kAfter };    // of the feature map
-enum class Norm { kPost, kPre };               // "post", "pre"
+// Of each residual sum: norm(x + f(x)), x + f(norm(x)), x + norm(f(x)), the
+// last two at once, x + f(x); "post", "pre", "after", "both", "none".
+enum class Norm { kPost, kPre, kAfter, kBoth, kNone };
 // The number of a feed-forward part in its registry (feed_forward_spec.h;
 // FeedForwardOf gives that of a name).
 enum class FeedForwardKind : int {};
-enum class Activation { kRelu, kGelu };        // gelu is the exact form
+enum class Activation { kRelu, kGelu };  // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
@@ -58,9 +61,9 @@ struct ModelConfig {
   int64_t d_model = 128;
   int64_t n_layers = 4;
   int64_t n_heads = 4;
-  int64_t d_key = 0;  // per head; 0 in memory before FinishConfig
-  int64_t d_value = 0;  // per head; the same
-  int64_t d_ff = 0;     // 0 before FinishConfig: 4 * d_model
+  int64_t d_key = 0;          // per head; 0 in memory before FinishConfig
+  int64_t d_value = 0;        // per head; the same
+  int64_t d_ff = 0;           // 0 before FinishConfig: 4 * d_model
   AttentionKind attention{};  // the first mixer of the registry
   Positions positions = Positions::kLearned;
   PositionCombine position_combine = PositionCombine::kAdd;
@@ -71,14 +74,14 @@ struct ModelConfig {
   bool final_norm = true;
   double norm_eps = 1e-5;
   Activation activation = Activation::kGelu;
-  double dropout = 0.0;            // training only
+  double dropout = 0.0;  // training only
   bool tied_head = false;
   TokenizerKind tokenizer = TokenizerKind::kByte;
   // Format version 2 adds the rest.
   Arch arch = Arch::kDecoder;
-  Task task = Task::kDerived;       // lm, classify (encoder), seq2seq
-  int64_t n_classes = 0;            // classify, ctc: 2 or more; otherwise 0
-  int64_t n_decoder_layers = 0;     // seq2seq, 0: n_layers; otherwise 0
+  Task task = Task::kDerived;    // lm, classify (encoder), seq2seq
+  int64_t n_classes = 0;         // classify, ctc: 2 or more; otherwise 0
+  int64_t n_decoder_layers = 0;  // seq2seq, 0: n_layers; otherwise 0
   // The layers' mixer where all have the same one and it reads a memory, else
   // the registry's choice for that.
   AttentionKind cross_attention = kDerivedMixer;
@@ -97,8 +100,8 @@ struct ModelConfig {
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
   std::vector<LayerConfig> layers;
-  /// Keys that mixers registered (own_key.h) and that are not at their defaults:
-  /// read them by KeyOf, set them by SetKey.
+  /// Keys that mixers registered (own_key.h) and that are not at their
+  /// defaults: read them by KeyOf, set them by SetKey.
   std::map<std::string, OwnValue, std::less<>> own;
   // Rotary positions beyond the length of the training (core/rotary_scaling.h):
   // a section that a file holds only where there is a scaling.
@@ -109,6 +112,12 @@ struct ModelConfig {
   double rotary_high = 0.0;
   double rotary_magnitude = 0.0;
   bool rotary_truncate = true;
+  // Factors of what the layers and the head add and read: a section that a file
+  // holds only where one of them has another value.
+  double embedding_factor = 1.0;  // of the token embedding's rows
+  double residual_factor = 1.0;   // of each part before it is added
+  double logit_factor = 1.0;
+  double norm_offset = 0.0;  // what norms add to their weight
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -118,9 +127,15 @@ struct ModelConfig {
   int64_t RotaryWidth() const;
   /// How their frequencies are scaled.
   RotaryScaling Scaling() const {
-    return {rotary_scaling, rotary_factor,    rotary_original_positions,
-            rotary_low,     rotary_high,      rotary_magnitude,
+    return {rotary_scaling, rotary_factor, rotary_original_positions,
+            rotary_low,     rotary_high,   rotary_magnitude,
             rotary_truncate};
+  }
+  /// Whether layers add their parts as they are, with norms before or after the
+  /// sums: what the fused kernels of layers compute.
+  bool HasPlainSums() const {
+    return (norm == Norm::kPost || norm == Norm::kPre) &&
+           residual_factor == 1.0;
   }
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
@@ -140,9 +155,10 @@ struct ModelConfig {
   }
 };
 
-/// Fills derived sizes, task, cross attention and what mixers derive, and checks
-/// every range and combination (rotary needs an even d_key, concat an even d_model
-/// and sinusoidal positions, a tied head needs EmbeddingWidth() == d_model,
+/// Fills derived sizes, task, cross attention and what mixers derive, and
+/// checks every range and combination (rotary needs an even d_key, concat an
+/// even d_model and sinusoidal positions, a tied head needs EmbeddingWidth() ==
+/// d_model,
 /// ...). Bounds the totals as well: 2^40 parameters, 2^30 values of recurrent
 /// state. Keys that no part of the model reads return to their defaults. Throws
 /// ArgumentError naming the key, with the config unchanged.
@@ -161,8 +177,8 @@ std::vector<AttentionKind> MixersOf(const ModelConfig& config);
 std::vector<FeedForwardKind> FeedForwardsOf(const ModelConfig& config);
 /// Whether some part of a finished model reads the keys of a section.
 bool ReadsSection(const ModelConfig& finished, std::string_view section);
-/// Gives `to` the keys of `from` that act in training only: a run may change them
-/// on a model that is given.
+/// Gives `to` the keys of `from` that act in training only: a run may change
+/// them on a model that is given.
 void CopyTrainingKeys(const ModelConfig& from, ModelConfig& to);
 /// The pattern as text, "linear,local:local_context=64,full", and back. Throws
 /// ArgumentError for an unknown mixer or key. Ranges are not checked.
@@ -184,8 +200,8 @@ std::string ConfigToJson(const ModelConfig& config);
 /// All keys side by side, for programs that look keys up by name, and "layers",
 /// the pattern as ConfigToJson writes it, where there is one.
 std::string ConfigToFlatJson(const ModelConfig& config);
-/// Those keys alone that some part of the model reads, arch and task first: what a
-/// person wants to see.
+/// Those keys alone that some part of the model reads, arch and task first:
+/// what a person wants to see.
 std::string ReadKeysToJson(const ModelConfig& config);
 
 /// Sets one field from text ("--d-model 256" is SetConfigField(c, "d_model",
@@ -205,7 +221,7 @@ struct ConfigKey {
 std::vector<ConfigKey> ConfigKeys();
 
 const char* Name(Arch);
-const char* Name(Task);  // "derived" before FinishConfig
+const char* Name(Task);           // "derived" before FinishConfig
 const char* Name(AttentionKind);  // "derived" for kDerivedMixer
 const char* Name(Positions);
 const char* Name(PositionCombine);
@@ -220,7 +236,9 @@ const char* Name(TokenizerKind);
 /// `value_embedding.weight`, `pos_embedding.weight` (learned),
 /// `layers.{i}.attention.{query,key,value,out}_projection.{weight,bias}`,
 /// `layers.{i}.linear{1,2}.{weight,bias}`,
-/// `layers.{i}.norm{1,2}.{weight,bias}`, `norm.{weight,bias}` (final_norm),
+/// `layers.{i}.norm{1,2}.{weight,bias}` (no norm "none"),
+/// `layers.{i}.norm{1,2}_after.{weight,bias}` (norm "both"),
+/// `norm.{weight,bias}` (final_norm),
 /// `predictor.weight` (untied), `predictor.bias`. Task ctc has
 /// `input_projection.{weight,bias}` (encoder) or nothing (lstm) in place of the
 /// token embedding. Weights are [out, in] as in PyTorch. Both functions throw

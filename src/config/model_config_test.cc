@@ -127,7 +127,8 @@ TEST(Config, FinishRefusesCombinations) {
          c.position_combine = PositionCombine::kConcat;
          c.tied_head = true;
        }},
-      {"attention_dropout", [](ModelConfig& c) { SetKey(c, "attention_dropout", 0.5); }},
+      {"attention_dropout",
+       [](ModelConfig& c) { SetKey(c, "attention_dropout", 0.5); }},
       {"eps",
        [](ModelConfig& c) {
          SetKey(c, "eps", std::numeric_limits<double>::quiet_NaN());

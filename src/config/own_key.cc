@@ -54,7 +54,8 @@ std::string WantedBy(const OwnKey& key) {
                    return StrCat("an integer from ", k.min, " to ", k.max);
                  },
                  [](const RealKey& k) {
-                   if (k.max == kBelowOne) return std::string("a number in [0, 1)");
+                   if (k.max == kBelowOne)
+                     return std::string("a number in [0, 1)");
                    return StrCat("a number from ", k.min, " to ", k.max);
                  },
                  [](const FlagKey&) { return std::string("true or false"); },
@@ -104,19 +105,18 @@ std::string TextOf(const OwnKey& key, const OwnValue& value) {
 
 std::optional<OwnValue> ValueFrom(const OwnKey& key, std::string_view text) {
   return std::visit(
-      Overloaded{
-          [&](const IntegerKey&) { return NumberFrom<int64_t>(text); },
-          [&](const RealKey&) { return NumberFrom<double>(text); },
-          [&](const FlagKey&) -> std::optional<OwnValue> {
-            if (text != "true" && text != "false") return std::nullopt;
-            return int64_t{text == "true"};
-          },
-          [&](const WordKey& k) -> std::optional<OwnValue> {
-            for (size_t i = 0; i < k.words.size(); ++i) {
-              if (text == k.words[i]) return static_cast<int64_t>(i);
-            }
-            return std::nullopt;
-          }},
+      Overloaded{[&](const IntegerKey&) { return NumberFrom<int64_t>(text); },
+                 [&](const RealKey&) { return NumberFrom<double>(text); },
+                 [&](const FlagKey&) -> std::optional<OwnValue> {
+                   if (text != "true" && text != "false") return std::nullopt;
+                   return int64_t{text == "true"};
+                 },
+                 [&](const WordKey& k) -> std::optional<OwnValue> {
+                   for (size_t i = 0; i < k.words.size(); ++i) {
+                     if (text == k.words[i]) return static_cast<int64_t>(i);
+                   }
+                   return std::nullopt;
+                 }},
       key.type);
 }
 

@@ -19,33 +19,34 @@ namespace {
 enum class Shade { kPale, kDeep };
 
 MixerSpec Spectral() {
-  return {.name = "spectral",
-          .family = "spectra",
-          .sections = {},
-          .can = {.rotary = false},
-          .weights = [](const ModelConfig& layer) {
+  return {
+      .name = "spectral",
+      .family = "spectra",
+      .sections = {},
+      .can = {.rotary = false},
+      .weights =
+          [](const ModelConfig& layer) {
             return std::vector<NamedShape>{
                 {"w", {KeyOf<int64_t>(layer, "bands"), layer.d_model}}};
           },
-          .keys = {{.name = "bands",
-                    .help = "bands",
-                    .type = IntegerKey{
-                        1, std::numeric_limits<int64_t>::max(), 3}},
-                   {.name = "shade",
-                    .help = "shade",
-                    .type = WordKey{{"pale", "deep"}, 1},
-                    .before = "tied_head"},
-                   {.name = "mirrored",
-                    .help = "mirrored",
-                    .type = FlagKey{true},
-                    .key = "mirror",
-                    .after = "n_layers"},
-                   {.name = "gain",
-                    .help = "gain",
-                    .type = RealKey{-1.0, 1.0, 0.0},
-                    .after = "n_layers",
-                    .strict = true,
-                    .training = true}}};
+      .keys = {{.name = "bands",
+                .help = "bands",
+                .type = IntegerKey{1, std::numeric_limits<int64_t>::max(), 3}},
+               {.name = "shade",
+                .help = "shade",
+                .type = WordKey{{"pale", "deep"}, 1},
+                .before = "tied_head"},
+               {.name = "mirrored",
+                .help = "mirrored",
+                .type = FlagKey{true},
+                .key = "mirror",
+                .after = "n_layers"},
+               {.name = "gain",
+                .help = "gain",
+                .type = RealKey{-1.0, 1.0, 0.0},
+                .after = "n_layers",
+                .strict = true,
+                .training = true}}};
 }
 
 ModelConfig Configured() {
@@ -99,8 +100,10 @@ TEST(OwnKey, ValuesAreExactAndDefaultsAreNotKept) {
   SetConfigField(config, "bands", "9223372036854775807");
   EXPECT_EQ(KeyOf<int64_t>(config, "bands"),
             std::numeric_limits<int64_t>::max());
-  for (const auto& [key, text] : {std::pair{"bands", "3"}, {"shade", "deep"},
-                                  {"mirrored", "true"}, {"gain", "0"}}) {
+  for (const auto& [key, text] : {std::pair{"bands", "3"},
+                                  {"shade", "deep"},
+                                  {"mirrored", "true"},
+                                  {"gain", "0"}}) {
     SetConfigField(config, key, text);
   }
   EXPECT_TRUE(config.own.empty());
@@ -135,9 +138,9 @@ TEST(OwnKey, WrongValuesNameTheKeyAndWhatItTakes) {
     }
   }
   EXPECT_TRUE(config == before);
-  for (const char* json : {R"({"mirrored": 1})", R"({"shade": 0})",
-                           R"({"bands": 2.5})", R"({"gain": "0.5"})",
-                           R"({"bands": true})"}) {
+  for (const char* json :
+       {R"({"mirrored": 1})", R"({"shade": 0})", R"({"bands": 2.5})",
+        R"({"gain": "0.5"})", R"({"bands": true})"}) {
     EXPECT_FALSE(ConfigFromPartialJson(json).ok()) << json;
   }
   SetKey(config, "shade", Shade{7});

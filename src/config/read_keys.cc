@@ -67,12 +67,15 @@ constexpr Condition kConditions[] = {
     // A pattern names the mixers where there is one.
     {"attention", [](const ModelConfig& c) { return c.layers.empty(); }},
     {"position_combine",
-     [](const ModelConfig& c) { return c.positions == Positions::kSinusoidal; }},
+     [](const ModelConfig& c) {
+       return c.positions == Positions::kSinusoidal;
+     }},
     {"max_positions",
      [](const ModelConfig& c) { return c.positions == Positions::kLearned; }},
     {kRotaryPlace,
      [](const ModelConfig& c) { return IsRotary(c) && ReadsRotaryPlace(c); }},
     {"rotary_base", IsRotary},
+    {"embedding_factor", ReadsTokens},
     {"activation", ReadsActivation},
     {"bidirectional",
      [](const ModelConfig& c) {
@@ -83,7 +86,7 @@ constexpr Condition kConditions[] = {
 bool IsCommon(std::string_view section) {
   for (const char* common :
        {"model", "layers", "positions", "norm", "feed_forward", "image",
-        "recurrent", "convolution", "rotary_scaling"}) {
+        "recurrent", "convolution", "rotary_scaling", "factors"}) {
     if (section == common) return true;
   }
   return false;
@@ -100,9 +103,8 @@ bool MixerReads(const MixerSpec& spec, const ModelConfig& layer,
 
 // The keys of a part's own sections are read by every layer that has it.
 bool PartReads(const FeedForwardSpec& spec, const ConfigField& field) {
-  return std::any_of(spec.keys.begin(), spec.keys.end(), [&](const OwnKey& key) {
-    return key.name == field.name;
-  });
+  return std::any_of(spec.keys.begin(), spec.keys.end(),
+                     [&](const OwnKey& key) { return key.name == field.name; });
 }
 
 // A layer that a pattern gives another value does not read the model's.

@@ -99,8 +99,10 @@ std::string FeatureMapTable() {
 std::string ConfigFieldTable() {
   Json table = Json::array();
   for (const ConfigField& field : ConfigFields()) {
-    Json row = {{"name", field.name}, {"section", field.section},
-                {"key", field.key()}, {"help", field.help}};
+    Json row = {{"name", field.name},
+                {"section", field.section},
+                {"key", field.key()},
+                {"help", field.help}};
     AddKind(field, row);
     row["default"] = DefaultOf(field);
     row["wanted"] = Wanted(field, /*finished=*/false);
@@ -116,17 +118,17 @@ std::string MixerTable() {
     std::vector<const char*> sections = spec.sections;
     sections.insert(sections.end(), spec.optional_sections.begin(),
                     spec.optional_sections.end());
-    table.push_back({{"name", name},
-                     {"family", spec.family},
-                     {"sections", sections},
-                     {"causal", spec.can.causal},
-                     {"bidirectional", spec.can.bidirectional},
-                     {"cross", spec.can.cross},
-                     {"recurrent", spec.can.recurrent},
-                     {"dropout", spec.can.dropout},
-                     {"rotary", spec.can.rotary},
-                     {"form", spec.form.empty() ? Json(nullptr)
-                                                : Json::parse(spec.form)}});
+    table.push_back(
+        {{"name", name},
+         {"family", spec.family},
+         {"sections", sections},
+         {"causal", spec.can.causal},
+         {"bidirectional", spec.can.bidirectional},
+         {"cross", spec.can.cross},
+         {"recurrent", spec.can.recurrent},
+         {"dropout", spec.can.dropout},
+         {"rotary", spec.can.rotary},
+         {"form", spec.form.empty() ? Json(nullptr) : Json::parse(spec.form)}});
   }
   return table.dump();
 }

@@ -23,8 +23,8 @@ std::string ConfigFieldTable();
 
 /// [{"name", "family", "sections", "causal", "bidirectional", "cross",
 /// "recurrent", "dropout", "rotary", "form"}, ...], one object per registered
-/// mixer. form: what its modules ask of the row (MixerSpec::form), null where they
-/// ask nothing.
+/// mixer. form: what its modules ask of the row (MixerSpec::form), null where
+/// they ask nothing.
 std::string MixerTable();
 
 /// The state of a sequence: for each layer of a finished configuration a list

@@ -31,5 +31,4 @@ inline ModelConfig With(Words words, const Words& changes = {}) {
   return config;
 }
 
-
 }  // namespace tarn

@@ -37,6 +37,13 @@ class ShapeList {
       Add(name + ".bias", {config_.d_model});
     }
   }
+  // Those of a layer's parts.
+  void PartNorms(int count) {
+    if (config_.norm == tarn::Norm::kNone) return;
+    for (int i = 1; i <= count; ++i) Norm(StrCat("norm", i));
+    if (config_.norm != tarn::Norm::kBoth) return;
+    for (int i = 1; i <= count; ++i) Norm(StrCat("norm", i, "_after"));
+  }
   // What the mixer of a layer holds.
   void Mixer(const std::string& name, const ModelConfig& view) {
     for (const NamedShape& shape : Spec(view.attention).weights(view)) {
@@ -78,8 +85,7 @@ Shapes EncoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
   list.Mixer("attention.", view);
   list.FeedForward(view);
-  list.Norm("norm1");
-  if (HasFeedForward(view)) list.Norm("norm2");
+  list.PartNorms(HasFeedForward(view) ? 2 : 1);
   return list.Take();
 }
 
@@ -88,7 +94,7 @@ Shapes DecoderLayer(const ModelConfig& config, const ModelConfig& view) {
   list.Mixer("self_attention.", view);
   list.Mixer("cross_attention.", CrossView(config));
   list.FeedForward(view);
-  for (const char* norm : {"norm1", "norm2", "norm3"}) list.Norm(norm);
+  list.PartNorms(3);
   return list.Take();
 }
 
@@ -130,7 +136,8 @@ std::vector<Shapes> Pattern(const ModelConfig& config,
   std::vector<Shapes> pattern;
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
-    pattern.push_back(layer(config, LayerView(config, static_cast<int64_t>(i))));
+    pattern.push_back(
+        layer(config, LayerView(config, static_cast<int64_t>(i))));
   }
   return pattern;
 }
@@ -143,10 +150,10 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
   };
   switch (config.arch) {
     case Arch::kSeq2seq:
-      return {{"encoder.layers.", config.n_layers, Pattern(config, EncoderLayer),
-               norm("encoder.norm")},
-              {"decoder.layers.", config.n_decoder_layers, Pattern(config, DecoderLayer),
-               norm("decoder.norm")}};
+      return {{"encoder.layers.", config.n_layers,
+               Pattern(config, EncoderLayer), norm("encoder.norm")},
+              {"decoder.layers.", config.n_decoder_layers,
+               Pattern(config, DecoderLayer), norm("decoder.norm")}};
     case Arch::kCnn:
       return {{"layers.", config.n_layers, {ConvolutionLayer(config)}, {}}};
     case Arch::kRnn:
@@ -188,9 +195,11 @@ Shapes Head(const ModelConfig& config) {
 
 // Needs ranges checked and sizes derived; no product can overflow then.
 int64_t CountParameters(const ModelConfig& config) {
-  int64_t total = TrainedNumbers(Embeddings(config)) + TrainedNumbers(Head(config));
+  int64_t total =
+      TrainedNumbers(Embeddings(config)) + TrainedNumbers(Head(config));
   for (const Stack& stack : Stacks(config)) {
-    for (int64_t i = 0; i < stack.layers; ++i) total += TrainedNumbers(stack.Layer(i));
+    for (int64_t i = 0; i < stack.layers; ++i)
+      total += TrainedNumbers(stack.Layer(i));
     total += TrainedNumbers(stack.after);
   }
   return total;
@@ -216,8 +225,8 @@ int64_t StateValues(const ModelConfig& config) {
                              : static_cast<int64_t>(config.layers.size());
   int64_t total = 0;
   for (int64_t i = 0; i < std::max<int64_t>(1, layers); ++i) {
-    const int64_t layer = values(LayerView(config, i)) +
-                          (both ? values(CrossView(config)) : 0);
+    const int64_t layer =
+        values(LayerView(config, i)) + (both ? values(CrossView(config)) : 0);
     if (config.arch == Arch::kEncoder) {
       total = std::max(total, layer);
     } else {

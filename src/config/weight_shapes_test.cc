@@ -102,6 +102,31 @@ std::vector<std::string> NamesOf(const Shapes& shapes) {
   return names;
 }
 
+TEST(WeightShapesTest, NormsOfParts) {
+  ModelConfig config;
+  config.n_layers = 2;
+  SetConfigField(config, "layers", "linear,linear:feed_forward=none");
+  const auto norms = [&](Norm norm) {
+    config.norm = norm;
+    std::string names;
+    for (const auto& [name, shape] : WeightShapes(config)) {
+      if (name.ends_with(".weight") && name.find("norm") != name.npos) {
+        names += name.substr(0, name.size() - 7) + " ";
+      }
+    }
+    return names;
+  };
+  const std::string once = "layers.0.norm1 layers.0.norm2 layers.1.norm1 norm ";
+  EXPECT_EQ(once, norms(Norm::kPre));
+  EXPECT_EQ(once, norms(Norm::kPost));
+  EXPECT_EQ(once, norms(Norm::kAfter));
+  EXPECT_EQ(
+      "layers.0.norm1 layers.0.norm2 layers.0.norm1_after layers.0.norm2_after "
+      "layers.1.norm1 layers.1.norm1_after norm ",
+      norms(Norm::kBoth));
+  EXPECT_EQ("norm ", norms(Norm::kNone));
+}
+
 TEST(WeightShapesTest, SequenceToSequence) {
   ModelConfig config;
   config.arch = Arch::kSeq2seq;

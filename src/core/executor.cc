@@ -331,8 +331,8 @@ void ThreadPool::Impl::RunInline(int64_t task_count, TaskRef f, int worker) {
 
 ThreadPool::ThreadPool(int threads)
     : width_(threads), hook_(this, {.in_child = [](void* pool) {
-        static_cast<ThreadPool*>(pool)->lost_ = true;
-      }}) {
+                               static_cast<ThreadPool*>(pool)->lost_ = true;
+                             }}) {
   if (threads < 1 || threads > kMaxThreads) {
     throw ArgumentError("ThreadPool: threads", StrCat("1 to ", kMaxThreads),
                         StrCat(threads));

@@ -38,8 +38,8 @@ struct FeatureMapTraits {
   FeatureMap map;
   const char* name;  // in config.json, flags and Python
   bool elementwise;  // phi acts on single entries: the kernels compute it
-  bool is_signed;    // sums of features may pass through 0: "signed" is the rule
-  bool pairs;        // 1, the entries and their products: poly2
+  bool is_signed;  // sums of features may pass through 0: "signed" is the rule
+  bool pairs;      // 1, the entries and their products: poly2
   bool can_stabilise;  // exponentials, which a running maximum keeps in range
   // Maps through random directions, the columns of omega [d_key, columns]:
   // features of one column (0: no omega), and additional constant features.
@@ -61,10 +61,11 @@ inline constexpr FeatureMapTraits kFeatureMaps[] = {
     {FeatureMap::kSoftplus, "softplus", true, false, false, false, 0, 0, false},
     {FeatureMap::kPoly2, "poly2", false, false, true, false, 0, 0, false},
     {FeatureMap::kFavor, "favor", false, false, false, true, 2, 0, true},
-    {FeatureMap::kFavorPositive, "favor-positive", false, false, false,
-     true, 1, 0, true},
+    {FeatureMap::kFavorPositive, "favor-positive", false, false, false, true, 1,
+     0, true},
     {FeatureMap::kRff, "rff", false, true, false, false, 2, 0, false},
-    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, false, 2, 1, false},
+    {FeatureMap::kSmoothedRff, "smoothed-rff", false, true, false, false, 2, 1,
+     false},
     {FeatureMap::kGrf, "grf", false, false, false, false, 1, 0, true},
 };
 

@@ -1,5 +1,5 @@
-// Files that appear by rename only, sinks for bytes that are made in pieces, and
-// bounded reads of files from outside.
+// Files that appear by rename only, sinks for bytes that are made in pieces,
+// and bounded reads of files from outside.
 #pragma once
 
 #include <cstddef>
@@ -31,8 +31,8 @@ class FileDescriptor {
   int fd_;
 };
 
-/// Where bytes go that are made in pieces: a file (AtomicFile), memory, or what a
-/// caller makes of them. One thread at a time.
+/// Where bytes go that are made in pieces: a file (AtomicFile), memory, or what
+/// a caller makes of them. One thread at a time.
 class ByteSink {
  public:
   virtual ~ByteSink() = default;

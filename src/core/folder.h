@@ -33,8 +33,8 @@ void MakeWritableFolder(const std::string& path);
 /// Throws IoError unless the file system of `path` has `bytes` to spare.
 void CheckFreeSpace(const std::string& path, uint64_t bytes);
 
-/// The error of CheckFreeSpace, in the largest of MiB, KiB and bytes in which the
-/// two numbers differ.
+/// The error of CheckFreeSpace, in the largest of MiB, KiB and bytes in which
+/// the two numbers differ.
 IoError FreeSpaceError(const std::string& path, uint64_t bytes, uint64_t free);
 
 }  // namespace tarn::train

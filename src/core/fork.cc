@@ -74,7 +74,8 @@ ForkHook::~ForkHook() { ForkHooks::Get().Remove(this); }
 ForkHeldMutex::ForkHeldMutex()
     : hook_(&mutex_,
             {.before = [](void* m) { static_cast<std::mutex*>(m)->lock(); },
-             .after = [](void* m) { static_cast<std::mutex*>(m)->unlock(); }}) {}
+             .after = [](void* m) { static_cast<std::mutex*>(m)->unlock(); }}) {
+}
 
 ForkFreedMutex::ForkFreedMutex()
     : hook_(&mutex_, {.in_child = [](void* m) { new (m) std::mutex; }}) {}

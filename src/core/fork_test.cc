@@ -83,10 +83,10 @@ TEST_P(Forks, ChildUsesThePoolWithThreadsOfItsOwn) {
               });
               // A child of the child, and another pool.
               right = right && StatusOfChild([&] {
-                        const bool same = Sums(*pool);
-                        pool.reset();
-                        return same;
-                      }) == 0;
+                                 const bool same = Sums(*pool);
+                                 pool.reset();
+                                 return same;
+                               }) == 0;
               pool.reset();
               ThreadPool another(GetParam());
               return right && Sums(another);

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-
 #include "core/test_util.h"
 #include "core/text.h"
 

@@ -14,8 +14,8 @@
 #include <iterator>
 #include <type_traits>
 
-#include "core/feature_map.h"
 #include "core/dtype.h"
+#include "core/feature_map.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/scratch.h"
@@ -192,9 +192,9 @@ HWY_INLINE void StoreRow(DType dtype, const float* src, int64_t n, void* dst) {
 
 // ---- Feature maps.
 
-// exp(x) = p 2^n for |x| <= 104: x = n ln 2 + r, |r| <= ln 2 / 2, and a polynomial p
-// for e^r (minimax in the relative error, 0x1.8p-24); n comes from adding 1.5 * 2^23,
-// whose last bits, those of `shifted`, then hold it.
+// exp(x) = p 2^n for |x| <= 104: x = n ln 2 + r, |r| <= ln 2 / 2, and a
+// polynomial p for e^r (minimax in the relative error, 0x1.8p-24); n comes from
+// adding 1.5 * 2^23, whose last bits, those of `shifted`, then hold it.
 struct ScaledExp {
   VF p, n, shifted;
 };
@@ -231,7 +231,8 @@ HWY_INLINE VF ExpNonPositive(VF x) {
 #if HWY_TARGET <= HWY_AVX3
   x = hn::Max(hn::Set(d, -105.0f), x);  // keeps NaN: the second operand wins
   const ScaledExp e = ScaledExpOf(x);
-  return VF{_mm512_scalef_ps(e.p.raw, e.n.raw)};  // right for subnormals as well
+  return VF{
+      _mm512_scalef_ps(e.p.raw, e.n.raw)};  // right for subnormals as well
 #else
   if (HWY_UNLIKELY(!hn::AllTrue(d, hn::Ge(x, hn::Set(d, -87.0f))))) {
     return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));

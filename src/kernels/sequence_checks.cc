@@ -26,11 +26,10 @@ void CheckSequences(const char* op, const char* name, const TensorView& view,
                      ShapeText(view.Shape()));
   }
   if (sequences < 0 || cu_seqlens[0] != 0 || cu_seqlens[sequences] != seq_len) {
-    throw ArgumentError(
-        StrCat(op, ": cu_seqlens"), StrCat("0, ..., ", seq_len),
-        sequences < 0
-            ? std::string("nothing")
-            : StrCat(cu_seqlens[0], ", ..., ", cu_seqlens[sequences]));
+    throw ArgumentError(StrCat(op, ": cu_seqlens"), StrCat("0, ..., ", seq_len),
+                        sequences < 0 ? std::string("nothing")
+                                      : StrCat(cu_seqlens[0], ", ..., ",
+                                               cu_seqlens[sequences]));
   }
   for (int64_t s = 0; s < sequences; ++s) {
     if (cu_seqlens[s] > cu_seqlens[s + 1]) {

@@ -1,5 +1,5 @@
-// The formulas of config/accounting.h and mixers/linear/form_costs.h for Python,
-// in tarn.runtime's extension: they need no torch either.
+// The formulas of config/accounting.h and mixers/linear/form_costs.h for
+// Python, in tarn.runtime's extension: they need no torch either.
 #pragma once
 
 #include <Python.h>

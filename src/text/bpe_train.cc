@@ -81,7 +81,8 @@ Learner::Learner(const std::vector<std::string_view>& texts,
   std::vector<std::pair<std::string_view, int64_t>> pieces;
   for (std::string_view text : texts) {
     while (!text.empty()) {
-      const std::string_view piece = text.substr(0, Gpt2Split().first_piece_bytes(text));
+      const std::string_view piece =
+          text.substr(0, Gpt2Split().first_piece_bytes(text));
       const auto [at, fresh] = index.emplace(piece, pieces.size());
       if (fresh) pieces.push_back({piece, 0});
       ++pieces[at->second].second;
@@ -95,8 +96,9 @@ Learner::Learner(const std::vector<std::string_view>& texts,
 void Learner::AddPiece(std::string_view piece, int64_t count) {
   const size_t begin = symbols_.size();
   if (piece.size() >= kNoPlace - begin) {
-    throw ArgumentError(
-        "texts", StrCat("below ", kNoPlace, " bytes of distinct pieces"), "more");
+    throw ArgumentError("texts",
+                        StrCat("below ", kNoPlace, " bytes of distinct pieces"),
+                        "more");
   }
   for (size_t i = 0; i < piece.size(); ++i) {
     const auto place = static_cast<uint32_t>(begin + i);

@@ -1,6 +1,6 @@
 // The parts of torch's C++ API that modules and the trainer use. torch/torch.h
-// brings its optimisers, data loaders, serialisation and all layers as well: its
-// precompiled form takes half as long again to read, in every file.
+// brings its optimisers, data loaders, serialisation and all layers as well:
+// its precompiled form takes half as long again to read, in every file.
 #pragma once
 
 #include <torch/csrc/autograd/autograd.h>

@@ -19,7 +19,6 @@ extern "C" __attribute__((visibility("default"))) int tarn_train(
   };
   std::function<std::unique_ptr<tarn::train::Ranks>()> make_sequence;
   if (sequence != nullptr) make_sequence = [&] { return ranks_of(sequence); };
-  return tarn::train::TrainProgram({argv, argv + argc},
-                                   [&] { return ranks_of(group); },
-                                   make_sequence);
+  return tarn::train::TrainProgram(
+      {argv, argv + argc}, [&] { return ranks_of(group); }, make_sequence);
 }

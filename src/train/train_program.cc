@@ -85,16 +85,16 @@ std::string Line(const char* format, Values... values) {
 }
 
 void PrintFigures(const TrainResult& result) {
-  std::string text = Line(
-      "training time %s (%.1f s), %lld steps\n",
-      DurationText(result.elapsed_s).c_str(), result.elapsed_s,
-      static_cast<long long>(result.step));
+  std::string text =
+      Line("training time %s (%.1f s), %lld steps\n",
+           DurationText(result.elapsed_s).c_str(), result.elapsed_s,
+           static_cast<long long>(result.step));
   if (result.out_of_patience > 0) {
-    text += StrCat("stopped early: ", result.out_of_patience,
-                   " evaluations in a row (--patience) were not better than ",
-                   MetricText(result.metric, *result.best_held_out),
-                   " at step ", result.best_step, ", the model in ", result.out,
-                   "/best\n");
+    text +=
+        StrCat("stopped early: ", result.out_of_patience,
+               " evaluations in a row (--patience) were not better than ",
+               MetricText(result.metric, *result.best_held_out), " at step ",
+               result.best_step, ", the model in ", result.out, "/best\n");
   }
   if (result.last_held_out) {
     const auto metric = [&](double value) {
@@ -180,8 +180,7 @@ int RunProgram(const std::vector<std::string>& arguments,
   for (const auto& [name, value] : line.given) quiet |= name == "quiet";
   if (!ranks.is_first()) {
     RankReport report(line.given, ranks.rank());
-    const TrainResult result =
-        Train(line.given, stop_asked, report, run_ranks);
+    const TrainResult result = Train(line.given, stop_asked, report, run_ranks);
     return result.finished ? 0 : 128 + StopSignal();
   }
   if (ranks.size() == 1) ReadRanks(line.given);

@@ -9,9 +9,9 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/folder.h"
 #include "core/rng.h"
 #include "kernels/simd_target.h"
-#include "core/folder.h"
 #include "train/objectives/autocast.h"
 #include "train/objectives/objective.h"
 #include "train/optim/optimizer.h"
@@ -134,7 +134,8 @@ Run::Run(RunPlan plan, const RunRanks& ranks, Reporter& reporter)
   } else if (!options_.init.empty()) {
     nn::LoadWeights(*model_, options_.init);
   }
-  // The same numbers everywhere, also where processors draw or read differently.
+  // The same numbers everywhere, also where processors draw or read
+  // differently.
   std::vector<torch::Tensor> tensors = model_->parameters();
   for (const torch::Tensor& buffer : model_->buffers()) {
     tensors.push_back(buffer);
@@ -172,11 +173,10 @@ void Run::Describe(Reporter& reporter) {
   const bool attends = model.arch == Arch::kDecoder ||
                        model.arch == Arch::kEncoder ||
                        model.arch == Arch::kSeq2seq;
-  reporter.Note(StrCat(Name(model.arch), attends ? " of " : "",
-                       attends ? LayersText(model) : "",
-                       attends ? " attention" : "", ", ", parameters,
-                       " parameters, ", options_.threads, " threads, ",
-                       SimdTargetName()));
+  reporter.Note(StrCat(
+      Name(model.arch), attends ? " of " : "", attends ? LayersText(model) : "",
+      attends ? " attention" : "", ", ", parameters, " parameters, ",
+      options_.threads, " threads, ", SimdTargetName()));
   const bool narrow = options_.precision == Precision::kBF16;
   if (narrow || options_.device != Device::kCpu) {
     reporter.Note(StrCat("on ", DeviceName(options_.device),
@@ -192,14 +192,13 @@ void Run::Describe(Reporter& reporter) {
     std::string tokens;
     if (const nn::SequenceRanks* sequence = all_ranks_.sequence) {
       const nn::SequenceCut cut = {sequence, options_.seq_len};
-      tokens = StrCat(", of each the tokens ", cut.begin(), " to ",
-                      cut.end() - 1);
+      tokens =
+          StrCat(", of each the tokens ", cut.begin(), " to ", cut.end() - 1);
     }
-    reporter.Note(StrCat("rank ", ranks_.rank(), " of ", ranks_.size(), ": ",
-                         share.count, " of the ", options_.batch,
-                         " rows of a pass", tokens, "; ",
-                         optimizer_->state_bytes(),
-                         " bytes of optimiser state"));
+    reporter.Note(
+        StrCat("rank ", ranks_.rank(), " of ", ranks_.size(), ": ", share.count,
+               " of the ", options_.batch, " rows of a pass", tokens, "; ",
+               optimizer_->state_bytes(), " bytes of optimiser state"));
     if (plan_.from_checkpoint && state_.ranks != ranks_.size()) {
       reporter.Note(StrCat("the checkpoint is of ", state_.ranks,
                            " ranks: the same rows are redistributed, and sums "
@@ -208,12 +207,12 @@ void Run::Describe(Reporter& reporter) {
   }
   if (plan_.from_checkpoint) {
     const bool moved = plan_.began_on != options_.device;
-    reporter.Note(StrCat(
-        "resumed at step ", state_.step,
-        moved ? StrCat(", which ", DeviceName(plan_.began_on),
-                       " made: from here results match those of ",
-                       DeviceName(options_.device))
-              : std::string()));
+    reporter.Note(
+        StrCat("resumed at step ", state_.step,
+               moved ? StrCat(", which ", DeviceName(plan_.began_on),
+                              " made: from here results match those of ",
+                              DeviceName(options_.device))
+                     : std::string()));
   } else if (options_.resume) {
     reporter.Note("no checkpoint yet: beginning at step 0");
   }
@@ -237,8 +236,8 @@ StepFigures Run::Step(int64_t step) {
   const double exchanged = all_ranks_.seconds();
   const RankedSequence* sequence = all_ranks_.sequence;
   const int64_t given = sequence == nullptr ? 0 : sequence->bytes();
-  AddGradient(*objective_, *model_, options_, step, all_ranks_,
-              exchange_.get(), figures);
+  AddGradient(*objective_, *model_, options_, step, all_ranks_, exchange_.get(),
+              figures);
   if (!std::isfinite(figures.loss)) {
     FailAt(step, StrCat("the loss is ", figures.loss));
   }
@@ -293,11 +292,13 @@ void Run::EvaluateHeldOut(StepFigures& figures) {
 
 void Run::ShareHeldOut(StepFigures& figures) {
   if (ranks_.size() == 1) return;
-  std::optional<double>* const all[] = {
-      &figures.val_loss,     &figures.val_bits_per_byte,
-      &figures.val_bits_per_dim, &figures.val_accuracy,
-      &figures.val_token_error_rate, &figures.test_loss,
-      &figures.test_token_error_rate};
+  std::optional<double>* const all[] = {&figures.val_loss,
+                                        &figures.val_bits_per_byte,
+                                        &figures.val_bits_per_dim,
+                                        &figures.val_accuracy,
+                                        &figures.val_token_error_rate,
+                                        &figures.test_loss,
+                                        &figures.test_token_error_rate};
   std::vector<double> values;  // whether it is there, and what it is
   for (const std::optional<double>* one : all) {
     values.push_back(one->has_value() ? 1 : 0);
@@ -374,7 +375,8 @@ TrainResult Run::Go(const std::atomic<bool>& stop) {
   while (state_.step < steps && !enough && !stopping && !alone_stops()) {
     StepFigures figures = Step(state_.step + 1);
     bool last = state_.step == steps;
-    if (last || state_.step % options_.eval_every == 0) EvaluateHeldOut(figures);
+    if (last || state_.step % options_.eval_every == 0)
+      EvaluateHeldOut(figures);
     enough = IsOutOfPatience(state_.plateau, options_.patience);
     last = last || enough;
     figures.elapsed_s = Elapsed();
@@ -429,8 +431,8 @@ void SetUpTorch(int64_t threads) {
   at::globalContext().setAllowTF32CuDNN(false);
 }
 
-// The first rank looks at the folder, and the others begin from where it says: a
-// checkpoint may appear, or go, while they look.
+// The first rank looks at the folder, and the others begin from where it says:
+// a checkpoint may appear, or go, while they look.
 RunPlan PlanOf(const Given& given, const DevicesHere& here, Ranks& ranks) {
   if (ranks.size() == 1) return PlanRun(given, here);
   CheckSharedInputs(given);

@@ -28,9 +28,10 @@ struct TrainResult {
   double exchange_s = 0;  // of elapsed_s, spent on numbers of other ranks
   int64_t step = 0;
   bool finished = false;  // false: stopped by `stop` after a checkpoint
-  // Evaluations in a row without a better one that ended it; 0: it ran all steps.
+  // Evaluations in a row without a better one that ended it; 0: it ran all
+  // steps.
   int64_t out_of_patience = 0;
-  double elapsed_s = 0;   // training, over all parts of a resumed run
+  double elapsed_s = 0;  // training, over all parts of a resumed run
   Metric metric = Metric::kBitsPerByte;
   std::optional<double> last_held_out, best_held_out;  // in that metric
   int64_t best_step = 0;
@@ -47,8 +48,9 @@ struct TrainResult {
 /// cannot train into one folder.
 ///
 /// With several ranks every one calls it with the same options. The first reads
-/// what there is, writes all files and measures held-out data; the others follow,
-/// and need to see the same files. A stop that one was asked for stops all.
+/// what there is, writes all files and measures held-out data; the others
+/// follow, and need to see the same files. A stop that one was asked for stops
+/// all.
 TrainResult Train(const Given& given, const std::atomic<bool>& stop,
                   Reporter& reporter, const RunRanks& ranks);
 /// A run by itself.

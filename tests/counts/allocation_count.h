@@ -1,6 +1,6 @@
 // How often and how much memory this process has taken from the C library, by
-// malloc and its kin or by any operator new: tests compare the counts before and
-// after. Linked into tests alone.
+// malloc and its kin or by any operator new: tests compare the counts before
+// and after. Linked into tests alone.
 #pragma once
 
 #include <cstdint>

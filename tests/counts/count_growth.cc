@@ -103,8 +103,7 @@ void CountWorld() {
 void CountNfc() {
   Count("nfc of marks", [](int times) {
     const std::string text =
-        "a" +
-        Repeated("\xCC\x81\xCC\xA3", kBytes * static_cast<size_t>(times));
+        "a" + Repeated("\xCC\x81\xCC\xA3", kBytes * static_cast<size_t>(times));
     return [text] { (void)ToNfc(text); };
   });
 }

@@ -1,6 +1,7 @@
 // model_logits FOLDER...: the C++ modules of models over batches, one thread. A
-// folder holds the directory `model` and the file `batch`, and gets `out`. Both files are safetensors of F32 (ids and lengths as whole
-// numbers); a batch holds what the model reads of nn::Batch, `out` gets "logits".
+// folder holds the directory `model` and the file `batch`, and gets `out`. Both
+// files are safetensors of F32 (ids and lengths as whole numbers); a batch
+// holds what the model reads of nn::Batch, `out` gets "logits".
 // tests/python/models/test_both_shells.py compares them with those of Python's
 // module.
 #include <cstdio>

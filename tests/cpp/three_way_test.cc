@@ -11,13 +11,13 @@
 #include <iostream>
 
 #include "config/model_config.h"
+#include "core/test_util.h"
 #include "mixers/linear/form.h"
 #include "mixers/rwkv/form.h"
-#include "core/test_util.h"
-#include "torch_nn/models/model.h"
-#include "torch_nn/torch.h"
 #include "runtime/model/model.h"
 #include "text/tokenizer.h"
+#include "torch_nn/models/model.h"
+#include "torch_nn/torch.h"
 
 namespace tarn {
 namespace {
@@ -113,7 +113,7 @@ std::vector<ModelConfig> AllConfigs() {
       config.d_key = 8;
       config.d_value = 6;  // unlike d_key and d_model / n_heads
       config.d_ff = 72;
-      SetKey(config, "eps", 0.01);           // large enough to be seen in compat
+      SetKey(config, "eps", 0.01);  // large enough to be seen in compat
       config.max_positions = 256;
       FinishConfig(config);
       configs.push_back(config);
@@ -176,10 +176,8 @@ std::vector<ModelConfig> EncoderConfigs(Arch arch) {
       }
     }
   };
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
-    for (const AttentionKind cross :
-         {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
+    for (const AttentionKind cross : {MixerKind("linear"), MixerKind("full")}) {
       ModelConfig config = SmallConfig(arch);
       config.attention = kind;
       if (arch == Arch::kSeq2seq) config.cross_attention = cross;
@@ -191,8 +189,9 @@ std::vector<ModelConfig> EncoderConfigs(Arch arch) {
       for (const FeatureMap map : {FeatureMap::kElu1, FeatureMap::kRelu,
                                    FeatureMap::kRelu2, FeatureMap::kPoly2}) {
         SetKey(config, "feature_map", map);
-        SetKey(config, "denominator", map == FeatureMap::kPoly2 ? Denominator::kSigned
-                                                       : Denominator::kExact);
+        SetKey(config, "denominator",
+               map == FeatureMap::kPoly2 ? Denominator::kSigned
+                                         : Denominator::kExact);
         add(config);
       }
     }
@@ -225,7 +224,8 @@ std::vector<ModelConfig> HybridConfigs() {
     }
   };
   for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
-    for (const Positions positions : {Positions::kLearned, Positions::kRotary}) {
+    for (const Positions positions :
+         {Positions::kLearned, Positions::kRotary}) {
       add(arch, "linear,full", positions);
       add(arch, "linear:feature_map=relu,linear,full", positions);
       add(arch, "full,linear:feature_map=poly2:denominator=signed", positions);
@@ -295,9 +295,9 @@ std::vector<ModelConfig> GatedConfigs() {
     configs[i].norm = Norm::kPost;
   }
   // Each of them once more with rows of the feed-forward part in the state.
-  for (const char* layers : {"linear", "full", "rwkv6", "rwkv7",
-                             "gdn,gdn,gdn,gated-full:key_heads=2",
-                             "linear,full"}) {
+  for (const char* layers :
+       {"linear", "full", "rwkv6", "rwkv7",
+        "gdn,gdn,gdn,gated-full:key_heads=2", "linear,full"}) {
     const size_t first = configs.size();
     add(layers, Positions::kNone);
     configs.resize(first + 2);  // the others differ in this part alone
@@ -334,9 +334,10 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     for (const char* layers :
          {"full:key_heads=2", "full:key_heads=1:out_bias=false",
           "full:key_heads=2:qkv_bias=false:out_bias=false:head_norm=head",
-          "full:head_norm=full:key_heads=2", "full:head_gate=true:head_norm=head",
-          "full:window=1", "full:window=40:key_heads=2",
-          "full:softcap=1.5:score_scale=0.7", "full:sinks=true:softcap=0.5",
+          "full:head_norm=full:key_heads=2",
+          "full:head_gate=true:head_norm=head", "full:window=1",
+          "full:window=40:key_heads=2", "full:softcap=1.5:score_scale=0.7",
+          "full:sinks=true:softcap=0.5",
           "full:window=9:sinks=true:head_norm=full:key_heads=2",
           "local:local_context=8:key_heads=2:sinks=true",
           "gated-full:window=17:softcap=2.0:sinks=true",
@@ -393,14 +394,52 @@ std::vector<ModelConfig> MixtureConfigs() {
   return configs;
 }
 
+// Places of the norms, factors and offsets: layers with and without a part, and
+// with a state of their own, in each architecture.
+std::vector<ModelConfig> BlockConfigs(Arch arch) {
+  std::vector<ModelConfig> configs;
+  int row = 0;
+  const std::vector<const char*> patterns =
+      arch == Arch::kDecoder
+          ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
+                                     "mamba2:feed_forward=channel-mix,full"}
+          : std::vector<const char*>{"full", "linear"};
+  for (const char* layers : patterns) {
+    for (const Norm norm :
+         {Norm::kPost, Norm::kPre, Norm::kAfter, Norm::kBoth, Norm::kNone}) {
+      for (const bool factors : {false, true}) {
+        ModelConfig config = SmallConfig(arch);
+        config.layers = LayersFromText(layers);
+        config.norm = norm;
+        config.norm_kind = row & 1 ? NormKind::kLayer : NormKind::kRms;
+        config.final_norm = norm == Norm::kNone || row % 3 != 0;
+        config.tied_head = row % 4 == 0 && arch != Arch::kEncoder;
+        config.positions =
+            row & 2 ? Positions::kSinusoidal : Positions::kLearned;
+        if (factors) {
+          config.embedding_factor = 5.5;
+          config.residual_factor = 0.4;
+          config.logit_factor = 4;
+          config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
+        }
+        ++row;
+        configs.push_back(config);
+        FinishConfig(configs.back());
+      }
+    }
+  }
+  return configs;
+}
+
 std::string TextOf(const ModelConfig& c) {
-  return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ",
-                LayersText(c), " ", Name(c.norm_kind), " ",
-                Name(c.feed_forward), " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
-                Name(KeyOf<Denominator>(c, "denominator")), " ", Name(c.positions), " ",
-                Name(c.position_combine), " ", Name(c.rotary_place), " ",
-                Name(c.norm), " ", Name(c.activation),
-                c.tied_head ? " tied" : "", c.final_norm ? " final_norm" : "");
+  return StrCat(Name(c.arch), " ", Name(c.cross_attention), " ", LayersText(c),
+                " ", Name(c.norm_kind), " ", Name(c.feed_forward), " ",
+                Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
+                Name(KeyOf<Denominator>(c, "denominator")), " ",
+                Name(c.positions), " ", Name(c.position_combine), " ",
+                Name(c.rotary_place), " ", Name(c.norm), " ",
+                Name(c.activation), c.tied_head ? " tied" : "",
+                c.final_norm ? " final_norm" : "");
 }
 
 // The configuration as the layer sees it that owns a weight.
@@ -426,13 +465,16 @@ std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
     const ModelConfig view = ViewOf(config, name);
     if (!UsesFeatureMap(view)) continue;
     // (1 + q.k)^2 must stay away from 0, and with it the first denominators.
-    if (KeyOf<FeatureMap>(view, "feature_map") == FeatureMap::kPoly2 && Contains(name, "query")) {
+    if (KeyOf<FeatureMap>(view, "feature_map") == FeatureMap::kPoly2 &&
+        Contains(name, "query")) {
       weight.mul_(0.25);
     }
     if (KeyOf<Denominator>(view, "denominator") == Denominator::kNone) {
       // Sums over up to 256 tokens; values this small keep logits near 1.
       if (Contains(name, "value_projection")) weight.mul_(1e-3);
-    } else if (KeyOf<FeatureMap>(view, "feature_map") == FeatureMap::kIdentity && query_or_key) {
+    } else if (KeyOf<FeatureMap>(view, "feature_map") ==
+                   FeatureMap::kIdentity &&
+               query_or_key) {
       // Positive queries and keys, as the map's use with a denominator asks:
       // a bias of 8 over a spread below 2.
       weight.mul_(Contains(name, "weight") ? 0.25 : 0.0);
@@ -585,13 +627,18 @@ TEST(ThreeWay, Mixtures) {
   CompareAll(MixtureConfigs(), "mixtures of experts", 3e-5);
 }
 
+TEST(ThreeWay, Blocks) {
+  for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
+    CompareAll(BlockConfigs(arch), Name(arch), 3e-5);
+  }
+}
+
 TEST(ThreeWay, ImageModels) { CompareAll(ImageConfigs(), "image models"); }
 
 // The sizes `tarn train` starts from, both kinds, initial weights.
 TEST(ThreeWay, DefaultSizes) {
   TemporaryFolder folder;
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
     ModelConfig config;
     config.attention = kind;
     FinishConfig(config);

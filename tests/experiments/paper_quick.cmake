@@ -1,13 +1,15 @@
 # cmake -D TARN=... -D OUT=... -P paper_quick.cmake: every experiment at smoke
 # size from nothing, then the report; skipped where the data of one are not on this machine.
 file(REMOVE_RECURSE ${OUT})
+execute_process(COMMAND $ENV{TARN_PYTHON} -B ${CMAKE_CURRENT_LIST_DIR}/paper_data.py
+  RESULT_VARIABLE code ERROR_VARIABLE errors)
+if(code EQUAL 3)
+  message("${errors}\nSKIPPED: data are missing")
+  return()
+endif()
 execute_process(COMMAND ${TARN} experiment all --size quick --out ${OUT}
   RESULT_VARIABLE code ERROR_VARIABLE errors)
 message("${errors}")
-if(code EQUAL 3 AND errors MATCHES "no data ")
-  message("SKIPPED: data are missing")
-  return()
-endif()
 if(NOT code EQUAL 0)
   message(FATAL_ERROR "tarn experiment all: exit code ${code}")
 endif()

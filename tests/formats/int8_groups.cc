@@ -136,8 +136,10 @@ const WeightFormat kInt8Groups = {
     .pack = Pack,
     .read = Read,
     .multiply =
-        [](const PanelTask& task) { HWY_DYNAMIC_DISPATCH(MultiplyInt8)
-                                    (task); },
+        [](const PanelTask& task) {
+          HWY_DYNAMIC_DISPATCH(MultiplyInt8)
+          (task);
+        },
     .multiply_row =
         [](const RowPanels& task) {
           HWY_DYNAMIC_DISPATCH(MultiplyInt8Row)(task);

@@ -69,26 +69,24 @@ class Ema final : public RuntimeMixer {
 
 void RegisterEma() {
   static const bool done = [] {
-    RegisterMixer({.name = "ema",
-                   .family = "ema",
-                   .sections = {},
-                   .can = {.bidirectional = false,
-                           .recurrent = true,
-                           .rotary = false},
-                   .check = nullptr,
-                   .weights = Weights,
-                   .state = State,
-                   .cost = nullptr,
-                   .keys = {{.name = "ema_least",
-                             .help = "of what a row keeps of the past, in 'ema'",
-                             .type = RealKey{0.0, 0.9, 0.0},
-                             .key = "least"}}});
-    RegisterRuntimeMixer(
-        {"ema", nullptr,
-         [](const ModelConfig& layer, MixerTensors& tensors)
-             -> std::unique_ptr<RuntimeMixer> {
-           return std::make_unique<Ema>(layer, tensors);
-         }});
+    RegisterMixer(
+        {.name = "ema",
+         .family = "ema",
+         .sections = {},
+         .can = {.bidirectional = false, .recurrent = true, .rotary = false},
+         .check = nullptr,
+         .weights = Weights,
+         .state = State,
+         .cost = nullptr,
+         .keys = {{.name = "ema_least",
+                   .help = "of what a row keeps of the past, in 'ema'",
+                   .type = RealKey{0.0, 0.9, 0.0},
+                   .key = "least"}}});
+    RegisterRuntimeMixer({"ema", nullptr,
+                          [](const ModelConfig& layer, MixerTensors& tensors)
+                              -> std::unique_ptr<RuntimeMixer> {
+                            return std::make_unique<Ema>(layer, tensors);
+                          }});
     return true;
   }();
   (void)done;

@@ -1,5 +1,5 @@
-// A mixer from outside the tree: an exponential moving average of projected rows
-// with a decay that is learned, one a channel.
+// A mixer from outside the tree: an exponential moving average of projected
+// rows with a decay that is learned, one a channel.
 //   u_t = W_in x_t,  h_t = a h_{t-1} + (1 - a) u_t,  y_t = W_out h_t,
 //   a = least + (1 - least) sigmoid(decay)
 // Everything a family needs is in this folder; src/ knows nothing of it.

@@ -30,8 +30,8 @@ class EmaModule final : public nn::Mixer {
   torch::Tensor Continue(const torch::Tensor& x, const nn::RotaryTable&,
                          const NewTokens& taken,
                          nn::MixerState& state) override {
-    const torch::Tensor kept = torch::arange(x.size(1)).unsqueeze(0) <
-                               taken.added.unsqueeze(1);
+    const torch::Tensor kept =
+        torch::arange(x.size(1)).unsqueeze(0) < taken.added.unsqueeze(1);
     const torch::Tensor all = Averages(x, kept, state["average"]);
     // The row after the last token that counts; what was there, of none.
     const torch::Tensor with_first =

@@ -1,5 +1,7 @@
 // A family added by registration alone, in a hybrid with two of the tree's own:
 // it learns, its three forms agree, its state is a file.
+#include "ema.h"
+
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
 
@@ -10,7 +12,6 @@
 
 #include "core/file.h"
 #include "core/test_util.h"
-#include "ema.h"
 #include "runtime/model/model.h"
 #include "runtime/session/state_file.h"
 #include "text/tokenizer.h"
@@ -102,8 +103,8 @@ TEST(Ema, ThreeFormsAgreeInAHybrid) {
     const int64_t end = std::min<int64_t>(done + 5, count);
     auto [logits, next] =
         model->Prefill(Tokens(count).slice(1, done, end), state);
-    EXPECT_TRUE(torch::allclose(logits[0], want.slice(0, done, end), 0,
-                                kThreeWay));
+    EXPECT_TRUE(
+        torch::allclose(logits[0], want.slice(0, done, end), 0, kThreeWay));
     state = next;
   }
 }
@@ -138,11 +139,16 @@ TEST(Ema, TrainsAndResumesByTheTrainer) {
   for (int i = 0; i < 300; ++i) text += "abc " + std::to_string(i % 7);
   WriteFileAtomically(folder / "text", text);
   const auto options = [&](const std::string& out) {
-    return train::Given{{"data", folder / "text"}, {"out", folder / out},
-                        {"steps", "6"},            {"layers", "ema,linear,full"},
-                        {"ema_least", "0.125"},    {"d_model", "16"},
-                        {"n_layers", "3"},         {"n_heads", "2"},
-                        {"dropout", "0.1"},        {"seq_len", "16"},
+    return train::Given{{"data", folder / "text"},
+                        {"out", folder / out},
+                        {"steps", "6"},
+                        {"layers", "ema,linear,full"},
+                        {"ema_least", "0.125"},
+                        {"d_model", "16"},
+                        {"n_layers", "3"},
+                        {"n_heads", "2"},
+                        {"dropout", "0.1"},
+                        {"seq_len", "16"},
                         {"batch", "2"}};
   };
   EXPECT_TRUE(TrainUntil(options("whole"), 0));
@@ -151,7 +157,8 @@ TEST(Ema, TrainsAndResumesByTheTrainer) {
   const auto file = [&](const char* name) {
     return ReadFile(folder / name, 1 << 26).Take();
   };
-  EXPECT_TRUE(file("whole/model.safetensors") == file("parts/model.safetensors"));
+  EXPECT_TRUE(file("whole/model.safetensors") ==
+              file("parts/model.safetensors"));
   const std::string json = file("whole/config.json");
   EXPECT_EQ(json, file("parts/config.json"));
   EXPECT_TRUE(Contains(json, "\"least\": 0.125")) << json;
@@ -215,8 +222,8 @@ TEST(Ema, CommandsKnowTheFamily) {
   EXPECT_TRUE(Contains(info, "\"ema\"") && Contains(info, "exit 0")) << info;
   const std::string verify = Output(with + " verify " + dir);
   EXPECT_TRUE(Contains(verify, "ok ") && Contains(verify, "exit 0")) << verify;
-  const std::string text = Output(
-      with + " generate " + dir + " --prompt A --max-tokens 5 --seed 1");
+  const std::string text =
+      Output(with + " generate " + dir + " --prompt A --max-tokens 5 --seed 1");
   EXPECT_TRUE(Contains(text, "exit 0")) << text;
   const std::string without = Output(std::string(TARN) + " verify " + dir);
   EXPECT_TRUE(Contains(without, "'ema'") && Contains(without, "exit 3"))

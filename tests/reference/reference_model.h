@@ -84,6 +84,7 @@ class ReferenceModel {
     for (const Row& row : x) {
       logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
                               "predictor.bias", row));
+      for (double& logit : logits.back()) logit *= config_.logit_factor;
     }
     return logits;
   }
@@ -102,7 +103,9 @@ class ReferenceModel {
     const auto& table = tensors_.at(values);
     const int64_t width = config_.EmbeddingWidth();
     Row x;
-    for (int64_t i = 0; i < width; ++i) x.push_back(table[token * width + i]);
+    for (int64_t i = 0; i < width; ++i) {
+      x.push_back(config_.embedding_factor * table[token * width + i]);
+    }
     if (config_.positions == Positions::kLearned) {
       const auto& learned = tensors_.at(places);
       for (int64_t i = 0; i < width; ++i) {
@@ -160,22 +163,29 @@ class ReferenceModel {
     Row y;
     for (size_t i = 0; i < x.size(); ++i) {
       y.push_back((x[i] - mean) / std::sqrt(variance + config_.norm_eps) *
-                  tensors_.at(name + ".weight")[i]);
+                  (tensors_.at(name + ".weight")[i] + config_.norm_offset));
       if (centred) y.back() += tensors_.at(name + ".bias")[i];
     }
     return y;
   }
 
-  // Each sublayer: x + f(LN(x)) in pre-norm, LN(x + f(x)) in post-norm models.
+  // x + f(norm(x)), norm(x + f(x)), x + norm(f(x)), x + norm_after(f(norm(x)))
+  // or x + f(x), with a factor of what is added.
   template <typename F>
   void Sublayer(const std::string& norm, const F& f, Rows& x) const {
-    const bool pre = config_.norm == tarn::Norm::kPre;
+    const std::string place = Name(config_.norm);
     Rows in;
-    for (const Row& row : x) in.push_back(pre ? Norm(norm, row) : row);
-    const Rows y = f(in);
+    for (const Row& row : x) {
+      in.push_back(place == "pre" || place == "both" ? Norm(norm, row) : row);
+    }
+    Rows y = f(in);
     for (size_t t = 0; t < x.size(); ++t) {
-      for (size_t i = 0; i < x[t].size(); ++i) x[t][i] += y[t][i];
-      if (!pre) x[t] = Norm(norm, x[t]);
+      if (place == "after") y[t] = Norm(norm, y[t]);
+      if (place == "both") y[t] = Norm(norm + "_after", y[t]);
+      for (size_t i = 0; i < x[t].size(); ++i) {
+        x[t][i] += config_.residual_factor * y[t][i];
+      }
+      if (place == "post") x[t] = Norm(norm, x[t]);
     }
   }
 

@@ -33,9 +33,8 @@ class ReferenceRecurrent {
         values_(view.d_value) {}
 
   static bool Knows(const std::string& kind) {
-    for (const char* known :
-         {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-          "kda", "rwkv6", "rwkv7"}) {
+    for (const char* known : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
+                              "deltanet", "gdn", "kda", "rwkv6", "rwkv7"}) {
       if (kind == known) return true;
     }
     return false;
@@ -93,9 +92,10 @@ class ReferenceRecurrent {
         for (int64_t j = 0; j < KeyOf<int64_t>(c_, "conv_width"); ++j) {
           const int64_t at = t - KeyOf<int64_t>(c_, "conv_width") + 1 + j;
           if (at >= 0) {
-            sum += w[ch * static_cast<size_t>(KeyOf<int64_t>(c_, "conv_width")) +
-                     static_cast<size_t>(j)] *
-                   x[static_cast<size_t>(at)][ch];
+            sum +=
+                w[ch * static_cast<size_t>(KeyOf<int64_t>(c_, "conv_width")) +
+                  static_cast<size_t>(j)] *
+                x[static_cast<size_t>(at)][ch];
           }
         }
         row.push_back(sum);
@@ -177,8 +177,8 @@ class ReferenceRecurrent {
                         Softplus(a[i] + bias[i]));
       }
     } else if (Is("gla")) {
-      const Row a = Linear("decay_up_projection",
-                           Linear("decay_down_projection", x));
+      const Row a =
+          Linear("decay_up_projection", Linear("decay_down_projection", x));
       for (size_t i = 0; i < count; ++i) f[i] = std::pow(Sigma(a[i]), 1.0 / 16);
     } else if (Is("hgrn2")) {
       const Row a = Linear("decay_projection", x), low = Weight("lower_bound");
@@ -209,10 +209,12 @@ class ReferenceRecurrent {
       z = Silu(Linear("gate_projection", x));
     }
     const int64_t all = heads_ * values_;
-    const int64_t groups = KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : heads_;
-    const int64_t width = Is("mamba2")                        ? all / groups
+    const int64_t groups = KeyOf<int64_t>(c_, "key_heads") > 0
+                               ? KeyOf<int64_t>(c_, "key_heads")
+                               : heads_;
+    const int64_t width = Is("mamba2")                     ? all / groups
                           : Is("lightning") || Is("hgrn2") ? all
-                                                             : values_;
+                                                           : values_;
     const auto times = [&](Row row) {
       for (size_t i = 0; i < row.size(); ++i) row[i] *= z[i];
       return row;
@@ -226,8 +228,9 @@ class ReferenceRecurrent {
     const bool delta = Is("deltanet") || Is("gdn") || Is("kda");
     const bool convolved = delta || Is("mamba2");
     const bool grouped = convolved;
-    const int64_t key_heads =
-        grouped && KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : heads_;
+    const int64_t key_heads = grouped && KeyOf<int64_t>(c_, "key_heads") > 0
+                                  ? KeyOf<int64_t>(c_, "key_heads")
+                                  : heads_;
     const size_t k_width = static_cast<size_t>(key_heads * keys_);
     Rows q, k, v, packed, out;
     for (const Row& row : x) {
@@ -274,7 +277,8 @@ class ReferenceRecurrent {
       Row step(static_cast<size_t>(heads_), 1.0);
       if (Is("mamba2")) {
         const Row a = Linear("decay_projection", x[t]), b = Weight("dt_bias");
-        for (size_t h = 0; h < step.size(); ++h) step[h] = Softplus(a[h] + b[h]);
+        for (size_t h = 0; h < step.size(); ++h)
+          step[h] = Softplus(a[h] + b[h]);
       }
       Row beta(static_cast<size_t>(heads_), 1.0);
       if (delta) {
@@ -325,9 +329,9 @@ class ReferenceRecurrent {
       mixes.emplace_back(shift.begin() + n * d, shift.begin() + (n + 1) * d);
     }
     if (Is("rwkv6")) {
-      const Row down = Each(
-          Linear("shift_down_projection", Mixed(y, before, Weight("shift_base"))),
-          [](double v) { return std::tanh(v); });
+      const Row down = Each(Linear("shift_down_projection",
+                                   Mixed(y, before, Weight("shift_base"))),
+                            [](double v) { return std::tanh(v); });
       const Row up = Weight("shift_up_projection.weight");
       const size_t rank = down.size() / inputs;
       for (size_t n = 0; n < inputs; ++n) {
@@ -359,9 +363,9 @@ class ReferenceRecurrent {
                            Each(Linear("decay_down_projection", y[1]), tanh));
       Row f, reads(width), writes(width), gate, o;
       if (Is("rwkv7")) {
-        const Row a = Each(Linear("rate_up_projection",
-                                  Linear("rate_down_projection", y[5])),
-                           Sigma);
+        const Row a = Each(
+            Linear("rate_up_projection", Linear("rate_down_projection", y[5])),
+            Sigma);
         gate = Linear("gate_up_projection",
                       Each(Linear("gate_down_projection", y[4]), Sigma));
         const Row scale = Weight("key_scale"), rate = Weight("key_rate");

@@ -26,7 +26,9 @@ class ReferenceGatedSoftmax {
       : c_(view), tensors_(tensors), name_(std::move(name)) {}
 
   Rows Run(const Rows& x) const {
-    const int64_t key_heads = KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : c_.n_heads;
+    const int64_t key_heads = KeyOf<int64_t>(c_, "key_heads") > 0
+                                  ? KeyOf<int64_t>(c_, "key_heads")
+                                  : c_.n_heads;
     Rows q, k, v, out;
     for (size_t t = 0; t < x.size(); ++t) {
       q.push_back(Prepared("query", x[t], t));
@@ -83,10 +85,11 @@ class ReferenceGatedSoftmax {
   Row Prepared(const std::string& name, const Row& x, size_t t) const {
     Row y = Linear(name, x);
     const size_t width = static_cast<size_t>(c_.d_key);
-    const size_t turned = c_.positions != Positions::kRotary ? 0
-                          : KeyOf<int64_t>(c_, "rotary_width") > 0
-                              ? static_cast<size_t>(KeyOf<int64_t>(c_, "rotary_width"))
-                              : width;
+    const size_t turned =
+        c_.positions != Positions::kRotary ? 0
+        : KeyOf<int64_t>(c_, "rotary_width") > 0
+            ? static_cast<size_t>(KeyOf<int64_t>(c_, "rotary_width"))
+            : width;
     for (size_t at = 0; at < y.size(); at += width) {
       double square = c_.norm_eps;
       for (size_t i = 0; i < width; ++i) {

@@ -107,9 +107,10 @@ inline Tensors RandomTensors(const ModelConfig& config, uint64_t seed) {
     for (int64_t i = 0; i < count; ++i) {
       const double x = (norm_weight ? 1.0 : 0.0) + size * rng.Normal();
       // Factors of decay stay below 1, and their bounds between 0 and 1.
-      const double value = name.ends_with("log_decay")     ? -std::fabs(x)
-                           : name.ends_with("lower_bound") ? std::fabs(std::tanh(x))
-                                                           : x;
+      const double value = name.ends_with("log_decay") ? -std::fabs(x)
+                           : name.ends_with("lower_bound")
+                               ? std::fabs(std::tanh(x))
+                               : x;
       values.push_back(static_cast<float>(value));
     }
   }

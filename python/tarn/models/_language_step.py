@@ -33,6 +33,7 @@ class LanguagePlan(Plan):
         predictor, tokens, table = model.predictor, embedding.tokens, embedding.table
         want(says_one_call(embedding) and says_one_call(predictor) and says_one_call(stack))
         want(type(tokens) is torch.nn.Embedding and tokens.max_norm is None)
+        want(embedding.factor == 1.0 and predictor.factor == 1.0)
         want(not embedding.concat and (self.last is not None or stack.norm is None))
         positions = embedding.positions
         want((positions == "learned") == (table is not None))
@@ -48,6 +49,7 @@ class LanguagePlan(Plan):
         methods = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
         self.methods += [(module.__dict__, name) for module, name in methods]
         watched = [(stack, "event_dispatcher"), (embedding, "concat"), (embedding, "positions")]
+        watched += [(embedding, "factor"), (predictor, "factor")]
         watched += [(module, "max_norm") for module in around[3:]]
         self.looked_at += [(module.__dict__, name) for module, name in watched]
         nothing: dict[str, Any] = {}

@@ -127,6 +127,7 @@ class Embedding:
         self.concat = config["position_combine"] == "concat"
         self.positions = config["positions"]
         self.sinusoidal_width = width - width // 2 if self.concat else width
+        self.factor: float = config["embedding_factor"] if config["task"] != "ctc" else 1.0
         self.owner = owner
         self.modules = modules
         self.names = tokens, table
@@ -158,6 +159,8 @@ class Embedding:
         if learned is not None:
             want_positions(self.owner, argument, first, seq_len, learned.num_embeddings)
         x = rows_of(self.owner, argument, tokens, reader)
+        if self.factor != 1.0:
+            x = x * self.factor
         if learned is None and self.positions != "sinusoidal":
             return x
         if isinstance(first, torch.Tensor):
@@ -187,6 +190,7 @@ class Embedding:
             and has_no_hooks(tokens_module)
             and table is None
             and not self.concat
+            and self.factor == 1.0
         )
         if not plain:
             return self(tokens[:, None], first)[:, 0]
@@ -220,15 +224,16 @@ def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:
 
 
 class Predictor(torch.nn.Module):
-    """The affine map to logits. A tied one owns the bias alone and reads the
-    token embedding."""
+    """The affine map to logits, times a factor. A tied one owns the bias alone and
+    reads the token embedding."""
 
     weight: torch.nn.Parameter | None
     bias: torch.nn.Parameter
     _one_call = True  # a step may join it with the layers
 
-    def __init__(self, outputs: int, d_model: int, tied: bool) -> None:
+    def __init__(self, outputs: int, d_model: int, tied: bool, factor: float = 1.0) -> None:
         super().__init__()
+        self.factor = factor
         bound = d_model**-0.5
         if tied:
             self.register_parameter("weight", None)
@@ -242,4 +247,5 @@ class Predictor(torch.nn.Module):
             raise ValueError(
                 "predictor: want the embedding's weight for a tied head, got a module without one"
             )
-        return torch.nn.functional.linear(x, weight, self.bias)
+        logits = torch.nn.functional.linear(x, weight, self.bias)
+        return logits if self.factor == 1.0 else logits * self.factor

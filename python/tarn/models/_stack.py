@@ -11,7 +11,7 @@ import torch
 from tarn import _tables as tables
 from tarn._configurations import layer_views
 from tarn._moe_part import MixtureOptions
-from tarn._residual_layer import make_norm
+from tarn._norms import make_norm
 from tarn._token_shift import begin_token_shift
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
@@ -86,7 +86,7 @@ def _attention(
 def _block(view: Config) -> dict[str, Any]:
     """Arguments of a layer around its attentions."""
     same = ("d_model", "d_ff", "dropout", "activation", "norm", "norm_eps")
-    kinds = ("norm_kind", "feed_forward")
+    kinds = ("norm_kind", "feed_forward", "residual_factor", "norm_offset")
     arguments = {name: view[name] for name in (*same, *kinds)}
     if view["feed_forward"] == "moe":
         names = (field.name for field in dataclasses.fields(MixtureOptions))
@@ -97,7 +97,8 @@ def _block(view: Config) -> dict[str, Any]:
 def _final_norm(config: Config) -> torch.nn.Module | None:
     if not config["final_norm"]:
         return None
-    return make_norm(config["norm_kind"], config["d_model"], config["norm_eps"])
+    names = ("norm_kind", "d_model", "norm_eps", "norm_offset")
+    return make_norm(*(config[name] for name in names))
 
 
 def make_encoder(config: Config, causal: bool) -> TransformerEncoder:

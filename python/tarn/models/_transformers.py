@@ -53,7 +53,7 @@ class _TokenModel(torch.nn.Module):
         self.layers: torch.nn.ModuleList = stack.layers
         self.register_module("norm", stack.norm)
         self.predictor: Predictor = Predictor(
-            outputs_of(config), config["d_model"], config["tied_head"]
+            outputs_of(config), config["d_model"], config["tied_head"], config["logit_factor"]
         )
         owner = type(self).__name__
         embedding = Embedding(owner, config, self._modules, name, "pos_embedding")
@@ -217,7 +217,10 @@ class Seq2Seq(torch.nn.Module):
         self.encoder: TransformerEncoder = make_encoder(finished, causal=False)
         self.decoder: TransformerDecoder = make_decoder(finished)
         self.predictor: Predictor = Predictor(
-            finished["vocab_size"], finished["d_model"], finished["tied_head"]
+            finished["vocab_size"],
+            finished["d_model"],
+            finished["tied_head"],
+            finished["logit_factor"],
         )
 
     def _source(self, tokens: torch.Tensor) -> torch.Tensor:

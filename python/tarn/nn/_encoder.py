@@ -50,7 +50,9 @@ class EncoderLayer(torch.nn.Module):
         pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
         post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 
-    with FFN(u) = linear2(drop(act(linear1(u)))), or what feed_forward says.
+    with FFN(u) = linear2(drop(act(linear1(u)))), or what feed_forward says. Norms "after",
+    "both" and "none" are x + drop(norm1(Att(x))), x + drop(norm1_after(Att(norm1(x)))) and
+    x + drop(Att(x)), and so for FFN.
 
     Args:
         d_model, heads: width D and number of heads H.
@@ -58,8 +60,9 @@ class EncoderLayer(torch.nn.Module):
         dropout: probability in [0, 1), in training mode only; masks come from
             torch's default generator, one seed for each dropout.
         activation: "relu" or "gelu" (the exact form). norm: "pre", as in
-            `tarn.models` (Xiong et al. 2020, arXiv 2002.04745), or "post", the
-            default of fast-transformers and so of `tarn.transformers`.
+            `tarn.models` (Xiong et al. 2020, arXiv 2002.04745), "post", the
+            default of fast-transformers and so of `tarn.transformers`, "after", "both"
+            or "none".
         norm_eps: inside the root of the norms.
         feed_forward: "mlp", "swiglu", "channel-mix", "geglu", "relu2" or "none", as in
             `tarn.transformers.TransformerEncoderLayer`; the channel mix for a causal
@@ -118,9 +121,10 @@ class EncoderLayer(torch.nn.Module):
         self.norm = norm
         self.attention = make_attention(d_model, heads, mixer, causal=causal, **attention)
         add_maps(self, self.part, d_model, d_ff, moe)
-        self.norm1 = torch.nn.LayerNorm(d_model, eps=norm_eps)
-        if not self.part.empty:
-            self.norm2 = torch.nn.LayerNorm(d_model, eps=norm_eps)
+        for ending in ("", "_after") if norm == "both" else ("",) if norm != "none" else ():
+            for number in (1,) if self.part.empty else (1, 2):
+                made = torch.nn.LayerNorm(d_model, eps=norm_eps)
+                setattr(self, f"norm{number}{ending}", made)
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:
         """x [B, T, D], key_mask [B, T] bool (True = keep) or None -> [B, T, D]."""
@@ -177,6 +181,8 @@ class EncoderLayer(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The layer around an attention, whose bias is added by the pass after it; and
         what the feed-forward part carries on."""
+        if self.norm not in ("pre", "post"):
+            return self._part_by_part(x, attend, places)
         if self.norm == "pre":
             normed, _ = self._residual_norm(x, norm=self.norm1)
             attended, bias = unbiased(attend(normed))
@@ -191,6 +197,34 @@ class EncoderLayer(torch.nn.Module):
             return x1, None
         (rows, bias, _), carried = self._hidden(x1, places)
         return self._residual_norm(rows, x1, bias, self.norm2)[0], carried
+
+    def _part_by_part(
+        self,
+        x: torch.Tensor,
+        attend: Callable[[torch.Tensor], Branch],
+        places: RowPlaces,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Does what _run does where norms are after the parts, on both sides, or absent."""
+        endings = {"after": (None, ""), "both": ("", "_after"), "none": (None, None)}
+        before, after = endings[self.norm]
+
+        def normed(rows: torch.Tensor, number: int, ending: str | None) -> torch.Tensor:
+            if ending is None:
+                return rows
+            return self._residual_norm(rows, norm=getattr(self, f"norm{number}{ending}"))[0]
+
+        def added(branch: Branch, number: int) -> torch.Tensor:
+            rows, bias = unbiased(branch)
+            if after is None:
+                return self._residual_norm(rows, x, bias)[1]
+            rows = normed(rows if bias is None else rows + bias, number, after)
+            return self._residual_norm(rows, x)[1]
+
+        x = added(attend(normed(x, 1, before)), 1)
+        if self.part.empty:
+            return x, None
+        branch, carried = self._hidden(normed(x, 2, before), places)
+        return added(branch, 2), carried
 
     def _residual_norm(
         self,

@@ -26,8 +26,8 @@ struct TokenCost {
   /// Bytes of state (linear) or of the cache (softmax) that one step reads.
   int64_t state_bytes = 0;
 };
-/// element_bytes: of a weight in memory (BytesPerWeight). state_bytes: of the state
-/// after past_tokens tokens.
+/// element_bytes: of a weight in memory (BytesPerWeight). state_bytes: of the
+/// state after past_tokens tokens.
 TokenCost CostOfToken(const ModelConfig& config, double element_bytes,
                       int64_t state_bytes, int64_t past_tokens);
 

@@ -15,8 +15,8 @@ nlohmann::ordered_json Of(const std::string& text) {
 }
 
 TEST(TrainingFacts, TellsUpdatesDeviceAndPrecision) {
-  const auto facts = Of(
-      R"({"step": 7, "options": {"device": "cuda", "precision": "bf16"}})");
+  const auto facts =
+      Of(R"({"step": 7, "options": {"device": "cuda", "precision": "bf16"}})");
   EXPECT_EQ(facts.dump(),
             R"({"updates":7,"device":"cuda","precision":"bf16"})");
   // A run from before there was a choice.

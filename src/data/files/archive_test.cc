@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "data/files/packing.h"
 #include "core/test_util.h"
+#include "data/files/packing.h"
 
 namespace tarn::train {
 namespace {

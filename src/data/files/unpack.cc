@@ -56,8 +56,7 @@ class PackedFile {
           read(fd_.get(), buffer_.data() + end_, buffer_.size() - end_);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) {
-        throw FormatError(path_, "bytes that can be read",
-                          SystemReason(errno));
+        throw FormatError(path_, "bytes that can be read", SystemReason(errno));
       }
       if (got == 0) return;
       end_ += static_cast<size_t>(got);

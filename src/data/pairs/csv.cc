@@ -71,8 +71,7 @@ CsvField CsvReader::TakeQuoted(const CsvRecord& record) {
     return field;
   }
   Refuse(record.line,
-         StrCat("a closing quote within ", kMaxRecordBytes, " bytes"),
-         "none");
+         StrCat("a closing quote within ", kMaxRecordBytes, " bytes"), "none");
 }
 
 CsvField CsvReader::TakeField(const CsvRecord& record) {
@@ -119,8 +118,8 @@ bool CsvReader::Read(CsvRecord& record) {
   for (bool more = true; more;) {
     record.fields.push_back(TakeField(record));
     if (at_ - begin > kMaxRecordBytes) {
-      Refuse(record.line, StrCat("a record of at most ", kMaxRecordBytes, " bytes"),
-             "more");
+      Refuse(record.line,
+             StrCat("a record of at most ", kMaxRecordBytes, " bytes"), "more");
     }
     if (record.fields.size() > kMaxFields) {
       Refuse(record.line, StrCat("at most ", kMaxFields, " fields"), "more");

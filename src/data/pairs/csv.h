@@ -53,8 +53,9 @@ class CsvReader {
 /// The field as it was meant: doubled quotes are one.
 std::string Unescaped(const CsvField& field);
 
-/// Places of two columns in a header, by name; upper and lower case of ASCII are one.
-/// Throws FormatError that shows the columns there are and says which flags name others.
+/// Places of two columns in a header, by name; upper and lower case of ASCII
+/// are one. Throws FormatError that shows the columns there are and says which
+/// flags name others.
 struct CsvColumns {
   size_t input = 0, output = 0;
 };

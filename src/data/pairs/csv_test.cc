@@ -46,7 +46,8 @@ TEST(Csv, FieldsInQuotesHoldCommasLineEndsAndQuotes) {
                          {"", ""},
                          {"c", " plain "}};
   const std::string text =
-      "label,text\r\na,\"one, two\"\n\"b\",\"say \"\"hi\"\"\nand\r\ngo\"\n\n\r\n"
+      "label,text\r\na,\"one, two\"\n\"b\",\"say "
+      "\"\"hi\"\"\nand\r\ngo\"\n\n\r\n"
       ",\"\"\nc, plain ";
   EXPECT_EQ(TableOf(text), want);
   EXPECT_EQ(TableOf("\xef\xbb\xbf" + text), want);
@@ -72,7 +73,8 @@ TEST(Csv, WhatIsWrittenIsReadBack) {
         }
         row.push_back(field);
         text += i > 0 ? ",\"" : "\"";
-        for (const char c : field) text += c == '"' ? "\"\"" : std::string(1, c);
+        for (const char c : field)
+          text += c == '"' ? "\"\"" : std::string(1, c);
         text += '"';
       }
       text += rng.Next() % 2 == 0 ? "\n" : "\r\n";
@@ -88,18 +90,22 @@ TEST(Csv, ErrorsNameTheLine) {
   EXPECT_TRUE(Contains(CsvRefusal("a\n\"x\"y\n"), "x.csv:2: want a comma"));
   EXPECT_TRUE(Contains(CsvRefusal("a\n\n\"x\n\n"),
                        "x.csv:3: want a closing quote within 1048576 bytes"));
-  EXPECT_TRUE(Contains(CsvRefusal("\xff\xfe" "a"), "UTF-16"));
+  EXPECT_TRUE(Contains(CsvRefusal("\xff\xfe"
+                                  "a"),
+                       "UTF-16"));
 }
 
 // Neither is read to its end: what one record takes is bounded.
 TEST(Csv, RecordsAreBounded) {
   const std::string big(3 * kMaxRecordBytes, 'x');
   EXPECT_TRUE(Contains(CsvRefusal("a\n\"" + big), ":2: want a closing quote"));
-  EXPECT_TRUE(Contains(CsvRefusal("a\n" + big), ":2: want a record of at most"));
+  EXPECT_TRUE(
+      Contains(CsvRefusal("a\n" + big), ":2: want a record of at most"));
   EXPECT_TRUE(Contains(CsvRefusal(std::string(kMaxFields, ',') + ",\n"),
                        ":1: want at most 1024 fields"));
   std::string many = "a,b\n";
-  for (int i = 0; i < 3; ++i) many += std::string(kMaxRecordBytes / 2, 'y') + ",";
+  for (int i = 0; i < 3; ++i)
+    many += std::string(kMaxRecordBytes / 2, 'y') + ",";
   EXPECT_TRUE(Contains(CsvRefusal(many), ":2: want a record of at most"));
 }
 
@@ -129,8 +135,7 @@ TEST(Csv, NamesOfFiles) {
 
 // A file of this name as examples.
 PairSplit SplitOf(const std::string& text, bool label_first,
-                  const PairColumns& columns = {},
-                  const char* name = "x.csv") {
+                  const PairColumns& columns = {}, const char* name = "x.csv") {
   const TemporaryFolder dir;
   // The views of a split live as long as the files: compared before they go.
   static std::vector<std::unique_ptr<TextFiles>> kept;
@@ -168,9 +173,9 @@ TEST(Csv, ColumnsAreFoundByName) {
             want);
   // Named columns make any file CSV.
   EXPECT_EQ(AllOf(SplitOf(text, true, {"text", ""}, "x.txt")), want);
-  EXPECT_EQ(AllOf(SplitOf("target,source\nb,a\nd,c\n", false)),
-            (std::set<std::pair<std::string, std::string>>{{"a", "b"},
-                                                           {"c", "d"}}));
+  EXPECT_EQ(
+      AllOf(SplitOf("target,source\nb,a\nd,c\n", false)),
+      (std::set<std::pair<std::string, std::string>>{{"a", "b"}, {"c", "d"}}));
 }
 
 TEST(Csv, ErrorsOfExamplesSayWhatToDo) {
@@ -180,7 +185,8 @@ TEST(Csv, ErrorsOfExamplesSayWhatToDo) {
                        "NAME, --text-column NAME), got the columns 'review', "
                        "'stars'"))
       << SplitRefusal("review,stars\na,b\n");
-  EXPECT_TRUE(Contains(SplitRefusal("label;text\na;b\n"), "separated by commas"));
+  EXPECT_TRUE(
+      Contains(SplitRefusal("label;text\na;b\n"), "separated by commas"));
   EXPECT_TRUE(Contains(SplitRefusal("label,text,text\na,b,c\n"), "one column"));
   EXPECT_TRUE(Contains(SplitRefusal("label,text\na,b\n\"c\nd\",e\nf\n"),
                        "x.csv:3: want column 'label' without"));
@@ -190,8 +196,9 @@ TEST(Csv, ErrorsOfExamplesSayWhatToDo) {
                        "x.csv:2: want column 'text' not empty"));
   EXPECT_TRUE(Contains(SplitRefusal("label,text\n"), "examples"));
   EXPECT_TRUE(Contains(SplitRefusal("\n\n"), "x.csv:3: want a header"));
-  EXPECT_TRUE(Contains(SplitRefusal("label,text\n" + std::string(300, 'l') + ",t\n"),
-                       "label of at most 256 bytes"));
+  EXPECT_TRUE(
+      Contains(SplitRefusal("label,text\n" + std::string(300, 'l') + ",t\n"),
+               "label of at most 256 bytes"));
 }
 
 }  // namespace

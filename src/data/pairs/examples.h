@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "text/tokenizer.h"
 #include "data/pairs/labels.h"
 #include "data/pairs/pairs.h"
+#include "text/tokenizer.h"
 
 namespace tarn::train {
 

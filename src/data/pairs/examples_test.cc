@@ -10,9 +10,9 @@
 
 #include "core/error.h"
 #include "core/rng.h"
+#include "core/test_util.h"
 #include "data/pairs/batches.h"
 #include "data/pairs/edit_distance.h"
-#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {

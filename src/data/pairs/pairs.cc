@@ -34,8 +34,9 @@ Pair Cut(const std::string& path, int64_t number, std::string_view line,
   if (tab == std::string_view::npos ||
       line.find('\t', tab + 1) != std::string_view::npos || tab == 0 ||
       tab + 1 == line.size()) {
-    refuse(label_first ? "label TAB text, neither empty (or a file named .csv)"
-                       : "source TAB target, neither empty (or a file named .csv)",
+    refuse(label_first
+               ? "label TAB text, neither empty (or a file named .csv)"
+               : "source TAB target, neither empty (or a file named .csv)",
            Quoted(line));
   }
   Pair pair{line.substr(0, tab), line.substr(tab + 1)};

@@ -1,5 +1,5 @@
-// Examples of two fields, one a line: "label TAB text" or "source TAB target"; or two
-// columns of a CSV file.
+// Examples of two fields, one a line: "label TAB text" or "source TAB target";
+// or two columns of a CSV file.
 #pragma once
 
 #include <cstdint>
@@ -47,14 +47,14 @@ std::string PlaceOf(const TextFiles& files, const Pair& pair);
 /// Reads every file. A line is two fields with one TAB between, neither empty;
 /// it ends in LF or CRLF; lines that hold nothing are skipped. label_first: the
 /// first field is a label (at most kMaxLabelBytes) and the second the input;
-/// otherwise the first is the input. A file named .csv has a header and columns (csv.h);
-/// text and sources may then hold TABs and line ends.
-/// Exact duplicates are dropped. held_out_files: how many files at the head are
-/// held out whole; examples of the others with an input that occurs there are
-/// dropped. 0: one input in kHoldOutOneIn is held out by a hash of its bytes
-/// (at least one), with all its examples: no input is on both sides.
-/// Throws FormatError with file and line, or when a side has no example.
-/// O(bytes log(lines)) time for any input.
+/// otherwise the first is the input. A file named .csv has a header and columns
+/// (csv.h); text and sources may then hold TABs and line ends. Exact duplicates
+/// are dropped. held_out_files: how many files at the head are held out whole;
+/// examples of the others with an input that occurs there are dropped. 0: one
+/// input in kHoldOutOneIn is held out by a hash of its bytes (at least one),
+/// with all its examples: no input is on both sides. Throws FormatError with
+/// file and line, or when a side has no example. O(bytes log(lines)) time for
+/// any input.
 PairSplit ReadPairs(const TextFiles& files, int64_t held_out_files,
                     bool label_first, const PairColumns& columns = {});
 

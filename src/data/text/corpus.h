@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "text/tokenizer.h"
 #include "data/text/records.h"
 #include "data/text/text_files.h"
 #include "data/text/token_stream.h"
+#include "text/tokenizer.h"
 
 namespace tarn::train {
 

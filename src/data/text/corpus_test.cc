@@ -6,8 +6,8 @@
 #include <set>
 
 #include "core/error.h"
-#include "text/bpe_train.h"
 #include "core/test_util.h"
+#include "text/bpe_train.h"
 
 namespace tarn::train {
 namespace {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "core/error.h"
-#include "data/files/packing.h"
 #include "core/test_util.h"
+#include "data/files/packing.h"
 
 namespace tarn::train {
 namespace {

@@ -67,8 +67,8 @@ void WriteAll(int to, std::string_view bytes, const std::string& path,
 }
 
 // Copies `source` to the file `to` in `dir`; of FASTA the letters alone.
-void Copy(const ByteSource& source, TextForm form, int to, const std::string& path,
-          const std::string& dir) {
+void Copy(const ByteSource& source, TextForm form, int to,
+          const std::string& path, const std::string& dir) {
   std::vector<char> buffer(1 << 20);
   FastaReader fasta(path);
   std::string letters;

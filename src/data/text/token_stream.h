@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "text/tokenizer.h"
 #include "data/text/records.h"
 #include "data/text/text_files.h"
+#include "text/tokenizer.h"
 
 namespace tarn::train {
 

@@ -22,5 +22,9 @@ void FeatureMapRow(FeatureMap map, const float* x, int64_t width, float* y);
 
 /// y += x.
 void AddToRow(const float* x, int64_t width, float* y);
+/// y += factor x.
+void AddScaledRow(const float* x, float factor, int64_t width, float* y);
+/// y *= factor.
+void ScaleRow(float factor, int64_t width, float* y);
 
 }  // namespace tarn

@@ -105,6 +105,29 @@ TEST_P(ActivationTest, AddToRow) {
   }
 }
 
+TEST_P(ActivationTest, ScaleAndAddScaledRow) {
+  Rng rng(1);
+  for (const int64_t width : {0, 1, 15, 16, 17, 100}) {
+    const float kept = 5.0f;
+    std::vector<float> x(width), y(width + 1, kept), scaled(width + 1, kept);
+    std::vector<double> want(width);
+    for (int64_t i = 0; i < width; ++i) {
+      x[i] = static_cast<float>(rng.Normal());
+      y[i] = static_cast<float>(rng.Normal());
+      scaled[i] = x[i];
+      want[i] = double{y[i]} + 0.3f * double{x[i]};
+    }
+    AddScaledRow(x.data(), 0.3f, width, y.data());
+    ScaleRow(0.3f, width, scaled.data());
+    for (int64_t i = 0; i < width; ++i) {
+      EXPECT_NEAR(want[i], y[i], 1e-6) << i;
+      EXPECT_EQ(0.3f * x[i], scaled[i]) << i;
+    }
+    EXPECT_EQ(kept, y[width]);
+    EXPECT_EQ(kept, scaled[width]);
+  }
+}
+
 TEST_P(ActivationTest, AnEntryHasTheSameBitsWhereverItStands) {
   Rng rng(2);
   std::vector<float> x(53);

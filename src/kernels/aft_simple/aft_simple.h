@@ -29,11 +29,11 @@
 namespace tarn {
 
 struct AftSimpleInputs {
-  TensorView queries;            // [B, T, H, E] float32
-  TensorView keys, values;       // [B, S, H, E]
-  const bool* kept = nullptr;    // [B, S]; null: all keys. A key of -inf has no
-                                 // weight either
-  bool causal = false;           // query i reads keys j <= i + causal_offset
+  TensorView queries;          // [B, T, H, E] float32
+  TensorView keys, values;     // [B, S, H, E]
+  const bool* kept = nullptr;  // [B, S]; null: all keys. A key of -inf has no
+                               // weight either
+  bool causal = false;         // query i reads keys j <= i + causal_offset
   int64_t causal_offset = 0;
 };
 

@@ -121,9 +121,9 @@ class SliceBackward {
       const VF share = hn::Div(hn::Mul(grad, gate.below), b);
       hn::Store(hn::IfThenElse(quiet, weighted, hn::Add(weighted, share)), d,
                 weighted_ + i);
-      hn::Store(hn::IfThenElse(quiet, centred,
-                               hn::MulAdd(share, average, centred)),
-                d, centred_ + i);
+      hn::Store(
+          hn::IfThenElse(quiet, centred, hn::MulAdd(share, average, centred)),
+          d, centred_ + i);
     });
   }
 
@@ -142,8 +142,7 @@ class SliceBackward {
       const VF weighted = hn::Load(d, weighted_ + i);
       const VF pull =
           hn::IfThenZeroElse(hn::Eq(weighted, zero), hn::Mul(v, weighted));
-      const VF gk =
-          hn::Mul(weight, hn::Sub(pull, hn::Load(d, centred_ + i)));
+      const VF gk = hn::Mul(weight, hn::Sub(pull, hn::Load(d, centred_ + i)));
       StoreSome(hn::IfThenZeroElse(skipped, hn::Mul(weight, weighted)),
                 g_.v[j] + i, n);
       StoreSome(hn::IfThenZeroElse(skipped, gk), g_.k[j] + i, n);
@@ -184,12 +183,12 @@ class SliceBackward {
 
   const Slice& s_;
   const SliceGradients& g_;
-  float *m_, *b_, *average_;                    // [queries, kSliceChannels]
-  HWY_ALIGN float weighted_[kSliceChannels];    // w of the header,
-  HWY_ALIGN float centred_[kSliceChannels];     // c,
-  HWY_ALIGN float top_[kSliceChannels];         // both times exp(top)
-  HWY_ALIGN float maximum_[kSliceChannels];     // gradient of the final m
-  HWY_ALIGN int32_t last_[kSliceChannels];      // the key that holds it; or -1
+  float *m_, *b_, *average_;                  // [queries, kSliceChannels]
+  HWY_ALIGN float weighted_[kSliceChannels];  // w of the header,
+  HWY_ALIGN float centred_[kSliceChannels];   // c,
+  HWY_ALIGN float top_[kSliceChannels];       // both times exp(top)
+  HWY_ALIGN float maximum_[kSliceChannels];   // gradient of the final m
+  HWY_ALIGN int32_t last_[kSliceChannels];    // the key that holds it; or -1
 };
 
 static void BackwardSlice(const Slice& s, const SliceGradients& g,

@@ -96,8 +96,7 @@ AftGradient AftSimpleBackward(const AftProblem& in, const AftResult& grad) {
   const double scale = end.b == 0 ? 0 : std::exp(-end.m);
   give(grad.end.a * scale, grad.end.b * scale,
        [&](size_t j) { return Counts(in, j); });
-  const double maximum =
-      grad.end.m - end.a * grad.end.a - end.b * grad.end.b;
+  const double maximum = grad.end.m - end.a * grad.end.a - end.b * grad.end.b;
   const int64_t top = Top(in);
   if (top >= 0) g.k[static_cast<size_t>(top)] += maximum;
   g.initial.m = in.initial.a * g.initial.a + in.initial.b * g.initial.b +

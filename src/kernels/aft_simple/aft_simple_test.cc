@@ -128,8 +128,8 @@ struct Problem {
             kept.get(), shape.causal, shape.offset};
   }
   AftSimpleGradients Gradients() {
-    return {grad_out.View(),   grad_end.m.data(), grad_end.a.data(),
-            grad_end.b.data(), grad_q.View(),     grad_k.View(),
+    return {grad_out.View(),   grad_end.m.data(),  grad_end.a.data(),
+            grad_end.b.data(), grad_q.View(),      grad_k.View(),
             grad_v.View(),     grad_initial.View()};
   }
   void Run(Executor& executor) {
@@ -213,8 +213,8 @@ TEST(AftSimpleReference, GradientEqualsDifferences) {
       in.causal_offset = 1;
       const auto loss = [&] {
         const reference::AftResult y = reference::AftSimple(in);
-        double sum = y.end.m * dy.end.m + y.end.a * dy.end.a +
-                     y.end.b * dy.end.b;
+        double sum =
+            y.end.m * dy.end.m + y.end.a * dy.end.a + y.end.b * dy.end.b;
         for (size_t i = 0; i < y.out.size(); ++i) sum += y.out[i] * dy.out[i];
         return sum;
       };
@@ -247,10 +247,19 @@ class AftSimpleTest : public ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(AftSimpleTest, EqualsTheReference) {
-  const Shape shapes[] = {
-      {}, {2, 0, 5}, {2, 5, 0}, {2, 1, 1}, {0, 3, 3}, {2, 9, 4}, {2, 5, 9},
-      {1, 40, 40, 1, 1}, {1, 33, 33, 3, 17}, {1, 20, 20, 1, 67},
-      {2, 6, 6, 2, 130}, {2, 3, 3, 0, 4}, {2, 3, 3, 4, 0}};
+  const Shape shapes[] = {{},
+                          {2, 0, 5},
+                          {2, 5, 0},
+                          {2, 1, 1},
+                          {0, 3, 3},
+                          {2, 9, 4},
+                          {2, 5, 9},
+                          {1, 40, 40, 1, 1},
+                          {1, 33, 33, 3, 17},
+                          {1, 20, 20, 1, 67},
+                          {2, 6, 6, 2, 130},
+                          {2, 3, 3, 0, 4},
+                          {2, 3, 3, 4, 0}};
   for (Shape shape : shapes) {
     for (const bool causal : {true, false}) {
       for (const int64_t offset : {0, 2, -3}) {
@@ -348,8 +357,10 @@ TEST_P(AftSimpleTest, AnySplitGivesTheSameBits) {
       const int64_t count = sizes.empty() ? 1 : sizes[i];
       const AftSimpleInputs in = {part(given.q.View(), at, count),
                                   part(given.k.View(), at, count),
-                                  part(given.v.View(), at, count), nullptr,
-                                  true, 0};
+                                  part(given.v.View(), at, count),
+                                  nullptr,
+                                  true,
+                                  0};
       AftSimpleForward(in, given.end.View(), part(given.out.View(), at, count),
                        serial_);
       at += count;

@@ -49,8 +49,8 @@ void CheckInputs(const AftSimpleInputs& in) {
 
 void CheckState(const char* name, const AftSimpleInputs& in,
                 const AftSimpleState& state, bool optional) {
-  const bool none = state.m == nullptr && state.a == nullptr &&
-                    state.b == nullptr;
+  const bool none =
+      state.m == nullptr && state.a == nullptr && state.b == nullptr;
   const int64_t* size = in.queries.size;
   const bool empty = size[0] == 0 || size[2] == 0 || size[3] == 0;
   if (none && (optional || empty)) return;

@@ -54,9 +54,8 @@ class Slices {
     pieces_ = (width_ + kSliceChannels - 1) / kSliceChannels;
     const int64_t queries = in.queries.size[1], keys = in.keys.size[1];
     // Beyond either end it does not matter how far a query reads.
-    reach_ = in.causal
-                 ? std::clamp<int64_t>(in.causal_offset, -queries, keys)
-                 : keys;
+    reach_ = in.causal ? std::clamp<int64_t>(in.causal_offset, -queries, keys)
+                       : keys;
   }
 
   int64_t count() const { return in_.queries.size[0] * heads_ * pieces_; }

@@ -28,10 +28,9 @@ struct LogitMap {
 
   explicit LogitMap(const CrossEntropyOptions& options)
       : scale(hn::Set(DF(), static_cast<float>(options.scale))),
-        inner(hn::Set(DF(), static_cast<float>(
-                                options.cap == 0
-                                    ? 1
-                                    : options.scale / options.cap))),
+        inner(hn::Set(DF(),
+                      static_cast<float>(
+                          options.cap == 0 ? 1 : options.scale / options.cap))),
         cap(hn::Set(DF(), static_cast<float>(options.cap))) {}
 };
 
@@ -53,8 +52,8 @@ static HWY_INLINE VF Extreme(const char* x, int64_t count, bool largest) {
   int64_t i = 0;
   for (; i + 2 * lanes <= count; i += 2 * lanes) {
     best = hn::Max(hn::Mul(flip, LoadWhole<kType>(x + i * kBytes)), best);
-    second = hn::Max(
-        hn::Mul(flip, LoadWhole<kType>(x + (i + lanes) * kBytes)), second);
+    second = hn::Max(hn::Mul(flip, LoadWhole<kType>(x + (i + lanes) * kBytes)),
+                     second);
   }
   for (; i < count; i += lanes) {
     const int64_t n = count - i;
@@ -111,8 +110,8 @@ static HWY_INLINE void LossRow(const CrossEntropyOptions& options,
                                const LogitMap& map, const char* x,
                                int64_t count, int64_t target, float* loss,
                                float* squares, float* moments) {
-  const VF at = LoadPiece<kType>(
-      x + target * static_cast<int64_t>(DTypeBytes(kType)), 1);
+  const VF at =
+      LoadPiece<kType>(x + target * static_cast<int64_t>(DTypeBytes(kType)), 1);
   const VF largest =
       LogitOf<kCapped>(map, Extreme<kType>(x, count, options.scale >= 0));
   const LogitSums sums = SumsOf<kType, kCapped>(map, x, count, largest);
@@ -189,8 +188,7 @@ static void LossRows(const CrossEntropyOptions& options,
             options, map,
             static_cast<const char*>(in.logits) +
                 row * in.stride * static_cast<int64_t>(DTypeBytes(kType)),
-            in.classes, target, losses + row, squares + row,
-            moments + 2 * row);
+            in.classes, target, losses + row, squares + row, moments + 2 * row);
       }
     };
     if (options.cap != 0) return run(std::true_type());
@@ -246,7 +244,8 @@ void WantLossData(const char* name, const void* data, int64_t rows) {
 void CheckCrossEntropy(const CrossEntropyOptions& options,
                        const CrossEntropyInputs& in) {
   if (in.rows < 0 || in.classes < 1) {
-    throw ShapeError("cross_entropy: logits", "[rows, classes], 1 class or more",
+    throw ShapeError("cross_entropy: logits",
+                     "[rows, classes], 1 class or more",
                      ShapeText({in.rows, in.classes}));
   }
   WantLossData("logits", in.logits, in.rows);
@@ -270,8 +269,7 @@ int64_t LossRowsOfTask(const CrossEntropyInputs& in) {
 
 // f(begin, end) for the rows of each task.
 template <typename F>
-void ForLossRows(const CrossEntropyInputs& in, Executor& executor,
-                 const F& f) {
+void ForLossRows(const CrossEntropyInputs& in, Executor& executor, const F& f) {
   const int64_t share = LossRowsOfTask(in);
   executor.ParallelFor((in.rows + share - 1) / share, [&](int64_t task, int) {
     f(task * share, std::min(in.rows, (task + 1) * share));

@@ -75,8 +75,8 @@ static HWY_INLINE void ScanGradientLanes(
         const int64_t lane = v * kLanes;
         flow[v] = hn::Add(flow[v], at.Input(from, v));
         at.template Store<kType>(flow[v], dx, v, at.left);
-        flow[v] = hn::Mul(flow[v],
-                          hn::Load(DF(), group.factor[t - begin] + lane));
+        flow[v] =
+            hn::Mul(flow[v], hn::Load(DF(), group.factor[t - begin] + lane));
         at.template Store<kGates>(
             hn::Mul(flow[v], hn::Load(DF(), group.before[t - begin] + lane)),
             dg, v, at.left);

@@ -294,7 +294,8 @@ TEST_P(ElementwiseRecurrenceTest, StepsInPlaceAndColumnsGiveTheBitsOfTheWhole) {
         ElementwiseRecurrenceForward(piece, {part(parts.view()), state.data()},
                                      serial);
       }
-      EXPECT_TRUE(std::equal(state.begin(), state.end(), after.begin() + first));
+      EXPECT_TRUE(
+          std::equal(state.begin(), state.end(), after.begin() + first));
     }
     EXPECT_EQ(whole.Read(0, 0, 70), parts.Read(0, 0, 70));
   }
@@ -387,10 +388,10 @@ TEST(ElementwiseRecurrenceErrors, EmptyBatchAndNoTokensAreFine) {
     in.initial_state = state.data();
     ElementwiseRecurrenceForward(in, {in.inputs, after.data()}, serial);
     EXPECT_EQ(state, after);
-    ElementwiseRecurrenceBackward(in,
-                                  {nullptr, in.inputs, state.data(), in.inputs,
-                                   in.gates, d_state.data()},
-                                  serial);
+    ElementwiseRecurrenceBackward(
+        in,
+        {nullptr, in.inputs, state.data(), in.inputs, in.gates, d_state.data()},
+        serial);
     EXPECT_EQ(state, d_state);
   }
 }

@@ -44,8 +44,7 @@ struct ElementwiseLanes {
   }
   template <DType kOf>
   static HWY_INLINE void Store(VF x, char* row, int v, int64_t left) {
-    StorePiece<kOf>(x,
-                    row + v * kLanes * static_cast<int64_t>(DTypeBytes(kOf)),
+    StorePiece<kOf>(x, row + v * kLanes * static_cast<int64_t>(DTypeBytes(kOf)),
                     left - v * kLanes);
   }
   // The address of these channels of token t.
@@ -77,9 +76,9 @@ struct ElementwiseLanes {
                              int64_t index) const {
     const int64_t width = task.in->inputs.size[3];
     for (int v = 0; v < kVectors && states != nullptr; ++v) {
-      StorePiece<DType::kF32>(
-          from[v], states + index * width + channel + v * kLanes,
-          left - v * kLanes);
+      StorePiece<DType::kF32>(from[v],
+                              states + index * width + channel + v * kLanes,
+                              left - v * kLanes);
     }
   }
 };

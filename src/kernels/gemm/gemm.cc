@@ -242,14 +242,13 @@ struct Sweep {
     } else {
       CopyB(p.b, k, n, DepthAt(k), ColumnsAt(n), block);
       if (next_k < p.depth && next_n < part.column_end) {
-        next_b = Ahead::Of(p.b, next_k, next_n, DepthAt(next_k),
-                           ColumnsAt(next_n));
+        next_b =
+            Ahead::Of(p.b, next_k, next_n, DepthAt(next_k), ColumnsAt(next_n));
       }
     }
     TileRows(a, stride, rows(), used, DepthAt(k), ColumnsAt(n),
-             k == 0 && !p.add,
-             p.c + part.row_begin * p.c_stride + n, p.c_stride, next_b, next_a,
-             lines_of_a);
+             k == 0 && !p.add, p.c + part.row_begin * p.c_stride + n,
+             p.c_stride, next_b, next_a, lines_of_a);
   }
 
   // The whole depth for some columns, then the next columns: c stays in L2.
@@ -354,8 +353,7 @@ Split SplitFor(const GemmProblem& p, int64_t width) {
           static_cast<double>(own * tiles) +
           static_cast<double>(own) * (p.b.transposed ? 1.5 : 0.6) +
           (p.a.transposed ? 0.04 * static_cast<double>(tiles) * 6 : 0) + 0.5;
-      const double cost =
-          static_cast<double>(Up(rows * columns, width)) * task;
+      const double cost = static_cast<double>(Up(rows * columns, width)) * task;
       if (least >= 0 && cost >= least) continue;
       least = cost;
       best = {rows, columns};

@@ -22,7 +22,7 @@ struct GemmOperand {
 
 struct GemmProblem {
   int64_t rows = 0, columns = 0, depth = 0;  // of c; of the sum
-  GemmOperand a;       // [rows, depth]
+  GemmOperand a;                             // [rows, depth]
   GemmOperand b;       // [depth, columns]; not read where packed_b is set
   float* c = nullptr;  // [rows, columns], overlaps neither a nor b
   int64_t c_stride = 0;

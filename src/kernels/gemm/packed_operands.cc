@@ -22,8 +22,8 @@ PackedOperands::PackedOperands(const GemmWeight* weights, int64_t count,
   }
   executor.ParallelFor(blocks, [&](int64_t block, int) {
     int64_t i = 0;
-    for (int64_t own; block >= (own = GemmBlocks(weights_[i].depth,
-                                                 weights_[i].columns));
+    for (int64_t own;
+         block >= (own = GemmBlocks(weights_[i].depth, weights_[i].columns));
          ++i) {
       block -= own;
     }

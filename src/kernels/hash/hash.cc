@@ -108,7 +108,8 @@ class HammingKMeans {
   uint64_t RandomHash(int64_t round, size_t cluster) const {
     const uint64_t counter =
         static_cast<uint64_t>(round * options_.clusters) + cluster;
-    Rng rng(static_cast<uint64_t>(options_.hash_seed), kHashEmptyClusters, counter);
+    Rng rng(static_cast<uint64_t>(options_.hash_seed), kHashEmptyClusters,
+            counter);
     return rng.Next() >> (kColumns - options_.bits);
   }
 

@@ -40,8 +40,8 @@ struct ClusterOptions {
   int64_t hash_seed = 0;
 };
 
-/// Writes the cluster of every query, [B, H, T], -1 from its length on. Bit b of
-/// a hash is [q . a_b > c_b] with a_b ~ N(0, I) and c_b ~ N(0, 1) (0 without
+/// Writes the cluster of every query, [B, H, T], -1 from its length on. Bit b
+/// of a hash is [q . a_b > c_b] with a_b ~ N(0, I) and c_b ~ N(0, 1) (0 without
 /// bias). Starts are distinct valid positions; ties go to the lowest cluster; a
 /// bit of a centre is set iff more than half of the members have it; an empty
 /// cluster gets random bits. float or double. Throws ArgumentError.

@@ -2,10 +2,10 @@
 // (buckets: bits=16 rounds=4; clusters: clusters=100 iterations=10). A
 // projection counts two FLOP per product; comparisons and counts are not
 // counted.
+#include <vector>
+
 #include "kernels/bench_case.h"
 #include "kernels/hash/hash.h"
-
-#include <vector>
 
 namespace tarn::bench {
 namespace {

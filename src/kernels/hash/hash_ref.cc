@@ -9,7 +9,8 @@ namespace {
 
 using Code = std::vector<bool>;
 
-Rows Directions(size_t d_key, int64_t bits, int64_t hash_seed, uint64_t stream) {
+Rows Directions(size_t d_key, int64_t bits, int64_t hash_seed,
+                uint64_t stream) {
   Rng rng(static_cast<uint64_t>(hash_seed), stream);
   Rows directions(bits, std::vector<double>(d_key));
   for (auto& direction : directions) {
@@ -80,8 +81,8 @@ std::vector<int64_t> ReferenceClusters(const Rows& queries,
   }
   std::vector<Code> shuffled = codes, centres;
   Rng starts(static_cast<uint64_t>(options.hash_seed), kHashStarts);
-  for (size_t c = 0; c < codes.size() &&
-                     c < static_cast<size_t>(options.clusters); ++c) {
+  for (size_t c = 0;
+       c < codes.size() && c < static_cast<size_t>(options.clusters); ++c) {
     std::swap(shuffled[c], shuffled[c + starts.Below(codes.size() - c)]);
     centres.push_back(shuffled[c]);
   }
@@ -108,7 +109,8 @@ std::vector<int32_t> ReferenceBuckets(const Rows& queries, int64_t bits,
                  kHashRounds + static_cast<uint64_t>(round));
   for (const auto& query : queries) {
     std::vector<double> both;
-    for (const auto& direction : directions) both.push_back(Dot(query, direction));
+    for (const auto& direction : directions)
+      both.push_back(Dot(query, direction));
     for (int64_t b = 0; b < bits; ++b) both.push_back(-both[b]);
     size_t best = 0;
     for (size_t b = 1; b < both.size(); ++b) {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/rng.h"
 #include "core/executor.h"
+#include "core/rng.h"
 #include "kernels/hash/hash_ref.h"
 
 namespace tarn {
@@ -37,9 +37,9 @@ struct Problem {
   Rows Plane(int64_t plane, int64_t count) const {
     Rows rows;
     for (int64_t t = 0; t < count; ++t) {
-      const T* row = queries.data() +
-                     ((plane / kHeads * seq_len + t) * kHeads + plane % kHeads) *
-                         d_key;
+      const T* row =
+          queries.data() +
+          ((plane / kHeads * seq_len + t) * kHeads + plane % kHeads) * d_key;
       rows.emplace_back(row, row + d_key);
     }
     return rows;
@@ -67,9 +67,9 @@ TYPED_TEST(HashTest, ClustersFollowTheirDefinition) {
           std::vector<int64_t> wanted =
               ReferenceClusters(problem.Plane(plane, length), options);
           wanted.resize(seq_len, -1);
-          EXPECT_EQ(wanted, std::vector<int64_t>(
-                                got.begin() + plane * seq_len,
-                                got.begin() + (plane + 1) * seq_len));
+          EXPECT_EQ(wanted,
+                    std::vector<int64_t>(got.begin() + plane * seq_len,
+                                         got.begin() + (plane + 1) * seq_len));
         }
       }
     }

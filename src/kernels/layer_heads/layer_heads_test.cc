@@ -102,8 +102,8 @@ struct Problem {
   }
 
   LayerHeadsNumbers Numbers() const {
-    LayerHeadsNumbers in = {testing::Widen(x), testing::Widen(gamma),
-                            testing::Widen(beta), {}, {}};
+    LayerHeadsNumbers in = {
+        testing::Widen(x), testing::Widen(gamma), testing::Widen(beta), {}, {}};
     for (size_t i = 0; i < maps.size(); ++i) {
       in.weights.push_back(testing::Widen(weights[i]));
       in.biases.push_back(testing::Widen(biases[i]));
@@ -117,8 +117,8 @@ TEST(LayerHeadsTest, IsTheDefinitionForEveryKindAndSize) {
   for (const std::string& target : SimdTargets()) {
     ForceSimdTarget(target);
     for (const Kind& kind : kKinds) {
-      for (const auto& [rows, width] : {std::pair<int64_t, int64_t>(1, 1),
-                                        {5, 7}, {70, 33}, {200, 64}}) {
+      for (const auto& [rows, width] :
+           {std::pair<int64_t, int64_t>(1, 1), {5, 7}, {70, 33}, {200, 64}}) {
         Problem problem(kind, rows, width);
         problem.Run(serial);
         const std::vector<double> want =
@@ -183,8 +183,8 @@ TEST(LayerHeadsTest, TheBitsAreTheSameForAnyExecutor) {
     const auto same = [](const std::vector<float>& a,
                          const std::vector<float>& b) {
       return a.size() == b.size() &&
-             (a.empty() || std::memcmp(a.data(), b.data(),
-                                       a.size() * sizeof(float)) == 0);
+             (a.empty() ||
+              std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
     };
     EXPECT_TRUE(same(one.y, two.y) && same(one.grad_x, two.grad_x) &&
                 same(one.grad_gamma, two.grad_gamma));

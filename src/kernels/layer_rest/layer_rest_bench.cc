@@ -16,7 +16,7 @@ class LayerRest final : public Case {
     shape_.width = shape_.mixed = params.Int("width", 128);
     shape_.hidden = params.Int("hidden", 512);
     const int64_t rows = shape_.rows, d = shape_.width, f = shape_.hidden;
-    weights_ = {New(d * d), New(d), New(d),     New(d), New(f * d),
+    weights_ = {New(d * d), New(d),     New(d), New(d),  New(f * d),
                 New(f),     New(d * f), New(d), nullptr, nullptr};
     tensors_.x = New(rows * d);
     tensors_.mixed = New(rows * d);

@@ -72,8 +72,7 @@ std::vector<double> LayerRestRef(const LayerRestOptions& options,
     for (size_t i = 0; i < s.size(); ++i) {
       s[i] = in.x[at + i] + s[i] * d1[at + i];
     }
-    const Row n =
-        Norm(s, options.norm_kind, options.eps, in.gamma, in.beta);
+    const Row n = Norm(s, options.norm_kind, options.eps, in.gamma, in.beta);
     Row h = Affine(n, in.weight1, in.bias1, hidden);
     for (size_t i = 0; i < h.size(); ++i) {
       h[i] = Act(options.activation, h[i]) *

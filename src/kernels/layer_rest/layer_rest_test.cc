@@ -68,10 +68,9 @@ struct Problem {
     In("end_gamma", kind.post ? d : 0);
     In("end_beta", kind.post && beta ? d : 0);
     In("grad_y", rows * d);
-    weights = {At("out_weight"), At("out_bias"), At("gamma"),
-               At("beta"),       At("weight1"),  At("bias1"),
-               At("weight2"),    At("bias2"),    At("end_gamma"),
-               At("end_beta")};
+    weights = {At("out_weight"), At("out_bias"), At("gamma"),   At("beta"),
+               At("weight1"),    At("bias1"),    At("weight2"), At("bias2"),
+               At("end_gamma"),  At("end_beta")};
     tensors.x = At("x");
     tensors.mixed = At("mixed");
     tensors.y = Out("y", rows * d);
@@ -147,10 +146,10 @@ struct Problem {
     const auto wide = [&](const char* name) {
       return testing::Widen(in.at(name));
     };
-    return {wide("x"),      wide("mixed"),   wide("out_weight"),
-            wide("out_bias"), wide("gamma"), wide("beta"),
-            wide("weight1"), wide("bias1"),  wide("weight2"),
-            wide("bias2"),  wide("end_gamma"), wide("end_beta")};
+    return {wide("x"),        wide("mixed"),     wide("out_weight"),
+            wide("out_bias"), wide("gamma"),     wide("beta"),
+            wide("weight1"),  wide("bias1"),     wide("weight2"),
+            wide("bias2"),    wide("end_gamma"), wide("end_beta")};
   }
 };
 
@@ -239,8 +238,8 @@ TEST(LayerRestTest, TheBitsAreTheSameForAnyExecutor) {
     Problem problem(kind, {333, 40, 24, 72});
     problem.Run(serial);
     const auto want = problem.out;
-    for (Executor* executor : {static_cast<Executor*>(&reversed),
-                               static_cast<Executor*>(&pool)}) {
+    for (Executor* executor :
+         {static_cast<Executor*>(&reversed), static_cast<Executor*>(&pool)}) {
       problem.Run(*executor);
       for (const auto& [name, values] : want) {
         EXPECT_EQ(std::memcmp(values.data(), problem.out[name].data(),
@@ -272,8 +271,8 @@ TEST(LayerRestTest, BadArgumentsAreRefusedBeforeAnyWork) {
     LayerRestOptions options = problem.options;
     LayerRestTensors tensors = problem.tensors;
     change(shape, options, tensors);
-    LayerRestForward(options, shape, problem.weights, tensors,
-                     workspace.data(), serial);
+    LayerRestForward(options, shape, problem.weights, tensors, workspace.data(),
+                     serial);
   };
   EXPECT_THROW(refuse([](auto& s, auto&, auto&) { s.rows = -1; }), ShapeError);
   EXPECT_THROW(refuse([](auto& s, auto&, auto&) { s.hidden = 0; }), ShapeError);
@@ -281,10 +280,9 @@ TEST(LayerRestTest, BadArgumentsAreRefusedBeforeAnyWork) {
                  o.activation = Nonlinearity::kIdentity;
                }),
                ArgumentError);
-  EXPECT_THROW(refuse([](auto&, auto& o, auto&) {
-                 o.hidden_dropout.probability = 1;
-               }),
-               ArgumentError);
+  EXPECT_THROW(
+      refuse([](auto&, auto& o, auto&) { o.hidden_dropout.probability = 1; }),
+      ArgumentError);
   EXPECT_THROW(refuse([](auto&, auto&, auto& t) { t.n = nullptr; }),
                ArgumentError);
   for (const float v : problem.out["y"]) EXPECT_TRUE(std::isnan(v));

@@ -374,7 +374,8 @@ int64_t ForwardScratchFloats(const LinearAttentionOptions& options,
 }  // namespace
 
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
-                                     const LinearAttentionInputs& in, int width) {
+                                     const LinearAttentionInputs& in,
+                                     int width) {
   return static_cast<size_t>(ForwardScratchFloats(options, in, width)) *
          sizeof(float) * static_cast<size_t>(width);
 }

@@ -11,8 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/feature_map.h"
 #include "core/executor.h"
+#include "core/feature_map.h"
 #include "core/tensor_view.h"
 
 namespace tarn {
@@ -61,7 +61,8 @@ void CheckLinearAttention(const LinearAttentionOptions& options,
                           const LinearAttentionOutputs& outputs);
 
 /// Bytes of scratch that LinearAttentionForward, and LinearAttentionBackward,
-/// need with an executor of `width` workers. The scratch must be 64-byte aligned.
+/// need with an executor of `width` workers. The scratch must be 64-byte
+/// aligned.
 size_t LinearAttentionWorkspaceBytes(const LinearAttentionOptions& options,
                                      const LinearAttentionInputs& inputs,
                                      int width);

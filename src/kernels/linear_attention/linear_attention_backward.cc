@@ -40,7 +40,8 @@ static int64_t BackwardHeads(const LinearAttentionInputs& in, int sweeps,
 }
 
 static int64_t BackwardScratchFloats(const LinearAttentionOptions& options,
-                                     const LinearAttentionInputs& in, int width) {
+                                     const LinearAttentionInputs& in,
+                                     int width) {
   // The scratch is enough for calls that carry states, and for those that do
   // not, whose chunks are longer.
   int64_t most = 0;

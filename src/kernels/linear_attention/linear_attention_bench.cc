@@ -141,8 +141,8 @@ class Gradient final : public Parallel {
     grad_.grad_keys = buffers_.Take(shape_.d_key);
     grad_.grad_values = buffers_.Take(shape_.d_value);
     SerialExecutor serial;
-    AlignedBuffer<uint8_t> scratch(static_cast<int64_t>(
-        LinearAttentionWorkspaceBytes(options_, in_, 1)));
+    AlignedBuffer<uint8_t> scratch(
+        static_cast<int64_t>(LinearAttentionWorkspaceBytes(options_, in_, 1)));
     LinearAttentionForward(options_, in_, out_, serial, scratch.data());
   }
   void Run(Executor& executor) override {

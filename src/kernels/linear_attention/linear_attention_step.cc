@@ -107,8 +107,8 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
   return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN stays NaN
 }
 
-// kVectors columns of S, from `old` into `state`; acc gets S^T phi(q). Even and odd
-// keys have sums of their own: twice as many chains hide the latency of a
+// kVectors columns of S, from `old` into `state`; acc gets S^T phi(q). Even and
+// odd keys have sums of their own: twice as many chains hide the latency of a
 // multiply-add where columns are few.
 template <int kVectors>
 HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
@@ -136,8 +136,7 @@ HWY_INLINE void UpdateColumns(const Features& f, int64_t width,
     }
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
-      const VF s =
-          hn::MulAdd(key, v[i], hn::LoadU(d, old + at + i * kLanes));
+      const VF s = hn::MulAdd(key, v[i], hn::LoadU(d, old + at + i * kLanes));
       hn::StoreU(s, d, state + at + i * kLanes);
       into[i] = hn::MulAdd(query, s, into[i]);
     }

@@ -147,8 +147,8 @@ class GuardedTensor {
   // A copy's view is of the copy's bytes. A moved tensor's bytes stay in place.
   GuardedTensor(const GuardedTensor& other)
       : view_(other.view_), bytes_(other.bytes_) {
-    view_.data = bytes_.data() + (static_cast<char*>(other.view_.data) -
-                                  other.bytes_.data());
+    view_.data = bytes_.data() +
+                 (static_cast<char*>(other.view_.data) - other.bytes_.data());
   }
   GuardedTensor(GuardedTensor&&) = default;
   GuardedTensor& operator=(const GuardedTensor&) = delete;

@@ -62,7 +62,7 @@ class Pairs {
     }
     const auto last = static_cast<int32_t>(
         in_.causal ? std::min<int64_t>(i + in_.causal_offset, kNoKey - 1)
-                     : kNoKey - 1);
+                   : kNoKey - 1);
     const int32_t* key = key_.data();
     for (int64_t w = 0; w < width; ++w) allowed[w] = key[w] <= last ? 1 : 0;
     if (in_.same_bucket) {
@@ -226,21 +226,24 @@ void ReformerBias(const ReformerWindowInputs& in, int64_t round,
   const int64_t width = in.width();
   ForChunks(in, round, own, keys, mask, executor,
             [&](Pairs& pairs, int64_t plane, int64_t) {
-    T* row = bias + pairs.first_row() * width;
-    for (int64_t a = 0; a < in.chunk; ++a, row += width) {
-      const int64_t i = pairs.Allow(a);
-      if (i >= 0 && in.masked &&
-          (others != nullptr ? others[plane * in.seq_len + i] != 0
-                             : pairs.ReadsOthers(i))) {
-        pairs.LeaveOut(i);
-      }
-      if (counted && i >= 0) pairs.CountRounds(i);
-      const int32_t *allowed = pairs.allowed(), *count = pairs.count();
-      for (int64_t j = 0; j < width; ++j) {
-        row[j] = allowed[j] == 0 ? kNone : counted ? bias_of[count[j]] : T{0};
-      }
-    }
-  });
+              T* row = bias + pairs.first_row() * width;
+              for (int64_t a = 0; a < in.chunk; ++a, row += width) {
+                const int64_t i = pairs.Allow(a);
+                if (i >= 0 && in.masked &&
+                    (others != nullptr ? others[plane * in.seq_len + i] != 0
+                                       : pairs.ReadsOthers(i))) {
+                  pairs.LeaveOut(i);
+                }
+                if (counted && i >= 0) pairs.CountRounds(i);
+                const int32_t *allowed = pairs.allowed(),
+                              *count = pairs.count();
+                for (int64_t j = 0; j < width; ++j) {
+                  row[j] = allowed[j] == 0 ? kNone
+                           : counted       ? bias_of[count[j]]
+                                           : T{0};
+                }
+              }
+            });
 }
 
 template void ReformerBias(const ReformerWindowInputs&, int64_t, const int64_t*,

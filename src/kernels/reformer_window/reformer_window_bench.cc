@@ -1,11 +1,10 @@
 // Benchmark case of reformer's windows: seq_len=4096 heads=8 rounds=4 chunk=32,
 // random buckets. Each pair of a window counts as one FLOP.
-#include "kernels/bench_case.h"
-#include "kernels/reformer_window/reformer_window.h"
-
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/bench_case.h"
+#include "kernels/reformer_window/reformer_window.h"
 
 namespace tarn::bench {
 namespace {
@@ -43,8 +42,7 @@ class Window final : public Case {
     in_.chunk_of = chunk_of_.data();
     Place(position);
     bias_.resize(in_.planes * in_.chunks() * in_.chunk * in_.width());
-    work_.useful_flop = work_.executed_flop =
-        static_cast<double>(bias_.size());
+    work_.useful_flop = work_.executed_flop = static_cast<double>(bias_.size());
     work_.bytes = 4 * work_.useful_flop;
   }
   void Run(Executor& executor) override {

@@ -69,7 +69,7 @@ struct ResidualNormGradients {
   float* grad_bias = nullptr;   // [width]
   float* grad_gamma = nullptr;  // [width]
   float* grad_beta = nullptr;   // [width]; not for RMS norms
-  float* y_again = nullptr;  // bits of y, if grad_y is given; no aliases
+  float* y_again = nullptr;     // bits of y, if grad_y is given; no aliases
 };
 
 /// Floats of workspace for the sums over rows.

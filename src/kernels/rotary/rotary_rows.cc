@@ -39,8 +39,7 @@ HWY_INLINE RotaryPair LoadTurns(const char* from, int64_t n) {
     return pair;
   } else {
     hn::Vec<DU16> a, b;
-    hn::LoadInterleaved2(DU16(), reinterpret_cast<const uint16_t*>(from), a,
-                         b);
+    hn::LoadInterleaved2(DU16(), reinterpret_cast<const uint16_t*>(from), a, b);
     return {WidenBits<kType>(a), WidenBits<kType>(b)};
   }
 }
@@ -55,9 +54,8 @@ HWY_INLINE void StoreTurns(const RotaryPair& pair, char* to, int64_t n) {
   if constexpr (kType == DType::kF32) {
     hn::StoreInterleaved2(pair.a, pair.b, d, reinterpret_cast<float*>(place));
   } else {
-    hn::StoreInterleaved2(NarrowBits<kType>(pair.a),
-                          NarrowBits<kType>(pair.b), DU16(),
-                          reinterpret_cast<uint16_t*>(place));
+    hn::StoreInterleaved2(NarrowBits<kType>(pair.a), NarrowBits<kType>(pair.b),
+                          DU16(), reinterpret_cast<uint16_t*>(place));
   }
   if (!whole) std::memcpy(to, part, static_cast<size_t>(2 * n * kBytes));
 }

@@ -6,8 +6,8 @@
 #include <complex>
 #include <vector>
 
-#include "kernels/positions/positions.h"
 #include "core/rng.h"
+#include "kernels/positions/positions.h"
 #include "kernels/simd_target.h"
 
 namespace tarn {

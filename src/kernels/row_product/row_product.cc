@@ -36,8 +36,8 @@ static void SumsOfLanes(const VF (&sums)[kTileRows][4], float* out) {
   VF all[kTileRows];
   HWY_UNROLL(4)
   for (int64_t m = 0; m < kTileRows; ++m) {
-    all[m] = Joined(Joined(sums[m][0], sums[m][1]),
-                    Joined(sums[m][2], sums[m][3]));
+    all[m] =
+        Joined(Joined(sums[m][0], sums[m][1]), Joined(sums[m][2], sums[m][3]));
   }
   for (int64_t left = kTileRows / 2; left > 0; left /= 2) {
     for (int64_t m = 0; m < left; ++m) {

@@ -1,7 +1,8 @@
 // Forward pass. For each block of keys, with m, l, O of the blocks before it:
 //   m' = max(m, max_j s_ij);  c = exp(m - m');  p_ij = exp(s_ij - m')
 //   l' = c l + sum_j p_ij;  O' = c O + sum_j f_ij p_ij v_j;  o = O / l
-// Before the first block m = -infinity and l = 0 or, with a sink t, m = t, l = 1.
+// Before the first block m = -infinity and l = 0 or, with a sink t, m = t, l
+// = 1.
 #include "kernels/softmax_attention/blocked_attention.h"
 
 #include <algorithm>

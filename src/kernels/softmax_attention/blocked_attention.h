@@ -2,16 +2,16 @@
 // outlives its block.
 //   s_ij = scale q_i . k_j + bias_ij;  p_ij = softmax over A(i);
 //   o_i = sum_{j in A(i)} f_ij p_ij v_j,  f: factors of dropout
-// With a soft cap c (Gemma 2, arXiv 2408.00118), s_ij = c tanh(scale q_i . k_j /
-// c) + bias_ij. With sinks (gpt-oss, arXiv 2508.10925), a score t_h of each head
-// joins the sum of p, and no value belongs to it: a row's p sum to less than 1.
-// A(i): the keys that every given mask allows. Blocks keep a running maximum
-// and sum for each query (Milakov and Gimelshein 2018, arXiv 1805.02867; as a
-// kernel Dao et al. 2022, arXiv 2205.14135); the gradient recomputes the
-// scores. Key blocks begin at multiples of kKeyBlock for any masks, and a block
-// without an allowed key changes nothing of a row, so a row's bits depend on
-// its own allowed keys alone: not on threads, padding, batch or window of other
-// rows.
+// With a soft cap c (Gemma 2, arXiv 2408.00118), s_ij = c tanh(scale q_i . k_j
+// / c) + bias_ij. With sinks (gpt-oss, arXiv 2508.10925), a score t_h of each
+// head joins the sum of p, and no value belongs to it: a row's p sum to less
+// than 1. A(i): the keys that every given mask allows. Blocks keep a running
+// maximum and sum for each query (Milakov and Gimelshein 2018, arXiv
+// 1805.02867; as a kernel Dao et al. 2022, arXiv 2205.14135); the gradient
+// recomputes the scores. Key blocks begin at multiples of kKeyBlock for any
+// masks, and a block without an allowed key changes nothing of a row, so a
+// row's bits depend on its own allowed keys alone: not on threads, padding,
+// batch or window of other rows.
 #pragma once
 
 #include <cstddef>

@@ -180,8 +180,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void CapScores(const BlockedCall& call,
   for (int64_t j = k.begin; j < k.end; ++j) {
     for (int64_t i = 0; i < q.lanes; i += kLanes) {
       const int64_t pair = j * kQueryBlock + i;
-      const VF t = TanhOfScore(
-          hn::Mul(hn::LoadU(d, w + at.scores_t + pair), inverse));
+      const VF t =
+          TanhOfScore(hn::Mul(hn::LoadU(d, w + at.scores_t + pair), inverse));
       hn::StoreU(hn::Mul(size, t), d, w + at.scores_t + pair);
       if (at.backward) {
         hn::StoreU(hn::NegMulAdd(t, t, hn::Set(d, 1.0f)), d,

@@ -193,7 +193,7 @@ class KernelCall {
 
 // Largest difference, relative to the largest entry or 1.
 inline double Difference(const std::vector<double>& want,
-                  const std::vector<double>& got) {
+                         const std::vector<double>& got) {
   EXPECT_EQ(want.size(), got.size());
   double worst = 0, largest = 1;
   for (size_t i = 0; i < want.size(); ++i) {
@@ -206,8 +206,8 @@ inline double Difference(const std::vector<double>& want,
 
 // Sums over the axes whose size is 1.
 inline std::vector<double> SumTo(const AttentionProblem& p,
-                          const std::vector<double>& x,
-                          const std::vector<int64_t>& size) {
+                                 const std::vector<double>& x,
+                                 const std::vector<int64_t>& size) {
   std::vector<double> sums(size[0] * size[1] * size[2] * size[3], 0.0);
   const int64_t whole[] = {p.batch, p.heads, p.seq_len, p.key_len};
   for (size_t n = 0; n < x.size(); ++n) {

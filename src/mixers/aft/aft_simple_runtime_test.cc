@@ -1,7 +1,5 @@
 // aft-simple in the runtime, without the rest of a model: the definition, the
 // shares of a step, segments of sequences, and whole sequences without a state.
-#include "mixers/aft/runtime.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,6 +10,7 @@
 
 #include "core/rng.h"
 #include "core/test_util.h"
+#include "mixers/aft/runtime.h"
 
 namespace tarn::mixers {
 namespace {
@@ -85,8 +84,8 @@ class AftRuntimeTest : public ::testing::Test {
  protected:
   AftRuntimeTest() {
     NoTensors tensors;
-    mixer_ = FindRuntimeMixer("aft-simple")->make(LayerView(Config(), 0),
-                                                  tensors);
+    mixer_ =
+        FindRuntimeMixer("aft-simple")->make(LayerView(Config(), 0), tensors);
   }
   SequenceState State() const { return SequenceState(layout_); }
 

@@ -73,9 +73,7 @@ std::vector<MixerSpec> Mixers() {
   simple.positions_key = nullptr;
   simple.weights = ProjectionShapes;
   simple.state = SimpleState;
-  simple.reads = [](const ModelConfig&) {
-    return std::vector<const char*>{};
-  };
+  simple.reads = [](const ModelConfig&) { return std::vector<const char*>{}; };
   return {full, simple};
 }
 

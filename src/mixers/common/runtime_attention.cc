@@ -12,9 +12,10 @@ RuntimeAttention::RuntimeAttention(const ModelConfig& layer,
       key_width_(layer.n_heads * layer.d_key),
       value_width_(layer.n_heads * layer.d_value),
       rotary_(layer.positions == Positions::kRotary) {
-  in_ = tensors.Stack({"query_projection", "key_projection", "value_projection"},
-                      {key_width_, key_width_, value_width_}, layer.d_model,
-                      /*biases=*/true);
+  in_ =
+      tensors.Stack({"query_projection", "key_projection", "value_projection"},
+                    {key_width_, key_width_, value_width_}, layer.d_model,
+                    /*biases=*/true);
   out_ = tensors.Stack({"out_projection"}, {layer.d_model}, value_width_,
                        /*biases=*/true);
 }

@@ -47,13 +47,12 @@ class RuntimeAttention : public RuntimeMixer {
   void ForHeads(MixerBlock& block, int64_t keys, const F& f) const {
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     const int64_t rows_each = (block.rows() + segments - 1) / segments;
-    block.ForTasks(
-        segments * heads_,
-        rows_each * (keys * (d_key_ + d_value_) / 16 + 100),
-        [&](int64_t task, int worker) {
-          f(block.segments[static_cast<size_t>(task / heads_)], task % heads_,
-            worker);
-        });
+    block.ForTasks(segments * heads_,
+                   rows_each * (keys * (d_key_ + d_value_) / 16 + 100),
+                   [&](int64_t task, int worker) {
+                     f(block.segments[static_cast<size_t>(task / heads_)],
+                       task % heads_, worker);
+                   });
   }
   /// Rotates all queries and keys of a row, or of one head, by its position.
   void RotateRow(const MixerBlock& block, int64_t row) const;

@@ -17,12 +17,11 @@ std::vector<NamedShape> ProjectionShapes(const ModelConfig& layer) {
 }
 
 StateSpec KeyValueCacheState(const ModelConfig& layer) {
-  return {{.name = "keys",
-           .shape = {layer.n_heads, layer.d_key},
-           .grows = true},
-          {.name = "values",
-           .shape = {layer.n_heads, layer.d_value},
-           .grows = true}};
+  return {
+      {.name = "keys", .shape = {layer.n_heads, layer.d_key}, .grows = true},
+      {.name = "values",
+       .shape = {layer.n_heads, layer.d_value},
+       .grows = true}};
 }
 
 }  // namespace tarn

@@ -94,7 +94,9 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   s.d_value = layer.d_value;
   s.keys = s.key_heads * s.d_key;
   s.values = s.heads * s.d_value;
-  s.gates = !form.projected() ? 0 : form.channels() ? s.heads * s.d_key : s.heads;
+  s.gates = !form.projected() ? 0
+            : form.channels() ? s.heads * s.d_key
+                              : s.heads;
   s.rank = form.low_rank() ? Rank(form, layer) : 0;
   s.width = form.convolution ? KeyOf<int64_t>(layer, "conv_width") : 0;
   s.channels = 2 * s.keys + s.values;
@@ -103,9 +105,10 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
-  s.scale = form.scaled ? static_cast<float>(
-                              1.0 / std::sqrt(static_cast<double>(s.d_key)))
-                        : 1.0f;
+  s.scale =
+      form.scaled
+          ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
+          : 1.0f;
   return s;
 }
 

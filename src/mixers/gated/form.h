@@ -42,7 +42,7 @@ struct GatedForm {
   bool delta = false;        // delta_attention, with betas sigma(W_beta x)
   bool convolution = false;  // over q, k, v side by side, then silu
   bool convolution_bias = false;
-  bool silu_queries = false;     // where there is no convolution
+  bool silu_queries = false;      // where there is no convolution
   bool silu_keys_values = false;  // the same
   bool unit = false;
   bool grouped = false;  // key_heads may be fewer than n_heads
@@ -73,13 +73,13 @@ struct GatedForm {
 struct GatedSizes {
   int64_t d_model, heads, key_heads, d_key, d_value;
   int64_t keys, values;  // of all heads: key_heads * d_key, heads * d_value
-  int64_t gates;  // numbers of g a token: 0, heads or heads * d_key
-  int64_t rank;   // of the gates' projections
-  int64_t width;  // of the convolution; 0: none
-  int64_t channels;  // of the convolution: 2 keys + values
+  int64_t gates;         // numbers of g a token: 0, heads or heads * d_key
+  int64_t rank;          // of the gates' projections
+  int64_t width;         // of the convolution; 0: none
+  int64_t channels;      // of the convolution: 2 keys + values
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
-  bool shared_norm;  // one weight [norm_width] for all groups
-  float scale;       // of the queries
+  bool shared_norm;                 // one weight [norm_width] for all groups
+  float scale;                      // of the queries
 };
 
 /// All rows, in the order of the registry.

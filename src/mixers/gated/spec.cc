@@ -63,9 +63,8 @@ MixerCost Cost(const GatedForm& form, const ModelConfig& layer, int64_t n) {
   const int64_t entries = layer.d_key * layer.d_value;
   const int64_t decays = form.gate == DecayGate::kNone ? 0 : 1;
   const int64_t step = entries * (4 + decays + (form.delta ? 2 : 0));
-  return {.sequence_flop = n * step,
-          .step_flop = step,
-          .step_bytes = 4 * entries};
+  return {
+      .sequence_flop = n * step, .step_flop = step, .step_bytes = 4 * entries};
 }
 
 void Check(const GatedForm& form, const ModelConfig& layer) {

@@ -18,11 +18,11 @@ struct LinearKeys {
 
   FeatureMap feature_map;
   Denominator denominator;
-  double eps;  // used by "compat" only
-  int64_t n_dims;  // columns of a random map
-  bool stabilise;  // favor, favor-positive
-  int64_t redraw;  // updates between draws of omega; 0: never
-  int64_t feature_seed;  // of omega
+  double eps;                // used by "compat" only
+  int64_t n_dims;            // columns of a random map
+  bool stabilise;            // favor, favor-positive
+  int64_t redraw;            // updates between draws of omega; 0: never
+  int64_t feature_seed;      // of omega
   RotaryPlace rotary_place;  // the model's
 };
 

@@ -1,6 +1,4 @@
 // The division by denominators that may be of either sign.
-#include "mixers/linear/runtime_form.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 
 #include "core/feature_map.h"
 #include "core/rng.h"
+#include "mixers/linear/runtime_form.h"
 
 namespace tarn::mixers {
 namespace {

@@ -40,8 +40,8 @@ class Linear final : public RuntimeAttention {
     build_floats_ = std::max(BuildLinearMemoryFloats(form_, d_key_, d_value_),
                              RowStride(form_.d_feature()));
     if (turned_) {
-      build_floats_ = std::max(build_floats_,
-                               BuildLinearMemoryFloats(plain_, d_key_, d_value_));
+      build_floats_ = std::max(
+          build_floats_, BuildLinearMemoryFloats(plain_, d_key_, d_value_));
     }
   }
 
@@ -71,20 +71,20 @@ class Linear final : public RuntimeAttention {
     const int64_t groups = heads_ / heads;
     // About six state entries a nanosecond.
     const int64_t ns = heads * (form_.d_feature() * d_value_ / 6 + 100);
-    block.ForTasks(
-        segments * groups, ns * ((block.rows() + segments - 1) / segments),
-        [&](int64_t task, int worker) {
-          const Segment& segment =
-              block.segments[static_cast<size_t>(task / groups)];
-          const int64_t head = task % groups * heads;
-          if (turned_) {
-            AttendTurned(block, segment, layer, head, worker);
-          } else if (form_.outside()) {
-            AttendOutside(block, segment, layer, head, worker);
-          } else {
-            AttendHeads(block, segment, layer, head, heads);
-          }
-        });
+    block.ForTasks(segments * groups,
+                   ns * ((block.rows() + segments - 1) / segments),
+                   [&](int64_t task, int worker) {
+                     const Segment& segment =
+                         block.segments[static_cast<size_t>(task / groups)];
+                     const int64_t head = task % groups * heads;
+                     if (turned_) {
+                       AttendTurned(block, segment, layer, head, worker);
+                     } else if (form_.outside()) {
+                       AttendOutside(block, segment, layer, head, worker);
+                     } else {
+                       AttendHeads(block, segment, layer, head, heads);
+                     }
+                   });
   }
 
   void MixSequences(MixerBlock& block) const override {
@@ -94,8 +94,8 @@ class Linear final : public RuntimeAttention {
                    block.rows() / segments *
                        (form_.d_feature() * (d_key_ + d_value_) / 16 + 100),
                    [&](int64_t task, int worker) {
-                     const Segment& segment = block.segments[
-                         static_cast<size_t>(task / heads_)];
+                     const Segment& segment =
+                         block.segments[static_cast<size_t>(task / heads_)];
                      if (segment.count == 0) return;
                      ReadAll(block, segment, task % heads_, worker);
                    });

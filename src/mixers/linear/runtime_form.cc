@@ -10,8 +10,7 @@
 namespace tarn::mixers {
 
 LinearForm::LinearForm(const ModelConfig& config)
-    : d_key_(config.d_key),
-      d_feature_(LinearKeys(config).Width(config.d_key)) {
+    : d_key_(config.d_key), d_feature_(LinearKeys(config).Width(config.d_key)) {
   const LinearKeys keys(config);
   norm_sums_ = keys.denominator == Denominator::kSigned;
   outside_ = !IsElementwise(keys.feature_map) || norm_sums_;

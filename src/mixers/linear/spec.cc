@@ -15,7 +15,8 @@ int64_t Width(const ModelConfig& layer) {
 
 std::vector<OwnKey> Keys() {
   WordKey maps;
-  for (const FeatureMapTraits& map : kFeatureMaps) maps.words.push_back(map.name);
+  for (const FeatureMapTraits& map : kFeatureMaps)
+    maps.words.push_back(map.name);
   maps.value = static_cast<int64_t>(FeatureMap::kElu1);
   WordKey denominators;
   for (const Denominator one : {Denominator::kExact, Denominator::kCompat,

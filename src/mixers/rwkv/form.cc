@@ -19,8 +19,10 @@ RwkvSizes RwkvSizesOf(const ModelConfig& layer) {
   s.d_key = layer.d_key;
   s.width = s.heads * s.d_key;
   s.inputs = s.seven ? 6 : 5;
-  const int64_t root = static_cast<int64_t>(
-      std::lround(2.5 * std::sqrt(static_cast<double>(s.d_model)) / 8)) * 8;
+  const int64_t root =
+      static_cast<int64_t>(
+          std::lround(2.5 * std::sqrt(static_cast<double>(s.d_model)) / 8)) *
+      8;
   const int64_t given = KeyOf<int64_t>(layer, "gate_rank");
   s.rank = given > 0 ? given : std::max<int64_t>(8, root);
   s.gate_rank = 2 * s.rank;

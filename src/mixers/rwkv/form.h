@@ -13,7 +13,8 @@
 // The paper also adds a share of the first layer's values to those of later
 // layers, which this form leaves out: a layer depends on its input alone.
 //
-// RWKV-6: y_n = y + D * (token_shift[n] + up_n tanh(down_n (y + shift_base * D)))
+// RWKV-6: y_n = y + D * (token_shift[n] + up_n tanh(down_n (y + shift_base *
+// D)))
 //   o = decay_attention(q, k, v, g = -exp(up_w tanh(down_w y_w) + bias), bonus)
 //   out = W_out (group_norm(o) * silu(W_g y_g))
 #pragma once
@@ -39,12 +40,12 @@ enum ShiftedInput : int64_t {
 struct RwkvSizes {
   bool seven;
   int64_t d_model, heads, d_key;
-  int64_t width;      // heads * d_key
-  int64_t inputs;     // rows of token_shift: 6, or 5 in RWKV-6
-  int64_t rank;       // of decays and rates
-  int64_t gate_rank;  // of the output gate, RWKV-7
+  int64_t width;       // heads * d_key
+  int64_t inputs;      // rows of token_shift: 6, or 5 in RWKV-6
+  int64_t rank;        // of decays and rates
+  int64_t gate_rank;   // of the output gate, RWKV-7
   int64_t shift_rank;  // of the shifts, RWKV-6
-  double norm_eps;    // of the group norm: d_key times the model's
+  double norm_eps;     // of the group norm: d_key times the model's
 };
 
 /// Whether a mixer of that name is one of the two.

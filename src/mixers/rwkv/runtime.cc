@@ -1,12 +1,12 @@
 #include "mixers/rwkv/runtime.h"
 
-#include "mixers/gated/form.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
 #include "kernels/dplr/dplr_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/token_shift/token_shift.h"
 #include "kernels/unit_norm/unit_norm.h"
+#include "mixers/gated/form.h"
 #include "mixers/rwkv/runtime_token_shift.h"
 
 namespace tarn::mixers {
@@ -126,7 +126,6 @@ class Seven final : public TokenShift {
     UnitRow(s_.heads, s_.d_key, kUnitEps, reads);
     for (int64_t i = 0; i < s_.width; ++i) rate[i] *= -reads[i];
   }
-
 
   const std::vector<float> key_scale_, key_rate_;  // [H K]
   WeightMatrix w_query_, w_key_, w_value_, decay_down_w_, decay_up_;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "mixers/rwkv/form.h"
 #include "core/tensor_view.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/recurrence/recurrent_inputs.h"
+#include "mixers/rwkv/form.h"
 #include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
@@ -71,8 +71,8 @@ class TokenShift : public RuntimeMixer {
                      int64_t head) const;
 
   const RwkvSizes s_;
-  const std::vector<float> shift_;  // token_shift [inputs, D]
-  const std::vector<float> bonus_;  // [H, K]
+  const std::vector<float> shift_;                    // token_shift [inputs, D]
+  const std::vector<float> bonus_;                    // [H, K]
   const std::vector<float> norm_weight_, norm_bias_;  // [H K]
   GatedNormOptions norm_;
   int64_t mixed_ = -1;  // the mixtures [inputs, D]

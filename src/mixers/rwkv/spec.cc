@@ -54,9 +54,8 @@ StateSpec State(const ModelConfig& layer) {
 MixerCost Cost(const ModelConfig& layer, int64_t n, bool) {
   const int64_t entries = layer.d_key * layer.d_key;
   const int64_t step = entries * (RwkvSizesOf(layer).seven ? 9 : 5);
-  return {.sequence_flop = n * step,
-          .step_flop = step,
-          .step_bytes = 4 * entries};
+  return {
+      .sequence_flop = n * step, .step_flop = step, .step_bytes = 4 * entries};
 }
 
 void Check(const ModelConfig& layer) {

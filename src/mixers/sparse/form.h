@@ -21,7 +21,7 @@ struct SparseKeys {
   int64_t bits;  // of a hash
   bool hash_bias;
   int64_t hash_chunk, rounds;  // reformer
-  int64_t topk;  // the improved clustered mixers
+  int64_t topk;                // the improved clustered mixers
 };
 
 }  // namespace tarn

@@ -41,16 +41,16 @@ std::function<std::vector<const char*>(const ModelConfig&)> These(
 }  // namespace
 
 std::vector<MixerSpec> Mixers() {
-  const MixerSpec clustered = {.name = "clustered",
-                               .family = "sparse",
-                               .sections = {"sparse", "softmax"},
-                               .can = {.causal = false, .dropout = true},
-                               .weights = ProjectionShapes,
-                               .keys = Keys(),
-                               .reads = These({"clusters", "iterations", "bits",
-                                               "hash_bias",
-                                               "attention_dropout"}),
-                               .place = 2};
+  const MixerSpec clustered = {
+      .name = "clustered",
+      .family = "sparse",
+      .sections = {"sparse", "softmax"},
+      .can = {.causal = false, .dropout = true},
+      .weights = ProjectionShapes,
+      .keys = Keys(),
+      .reads = These(
+          {"clusters", "iterations", "bits", "hash_bias", "attention_dropout"}),
+      .place = 2};
   MixerSpec improved = clustered;
   improved.keys = {};
   improved.name = "improved-clustered";
@@ -63,8 +63,7 @@ std::vector<MixerSpec> Mixers() {
   MixerSpec reformer = improved;
   reformer.name = "reformer";
   reformer.can.causal = true;
-  reformer.reads =
-      These({"bits", "hash_chunk", "rounds", "attention_dropout"});
+  reformer.reads = These({"bits", "hash_chunk", "rounds", "attention_dropout"});
   return {clustered, improved, causal, reformer};
 }
 

@@ -11,9 +11,9 @@
 namespace tarn {
 
 struct BeamOptions {
-  int64_t beam = 1;          // hypotheses kept, 1 (greedy) to 1024
-  /// Per hypothesis, with the end token; >= 0. Of a model with learned positions
-  /// a hypothesis ends unfinished where they end (Model::max_tokens).
+  int64_t beam = 1;  // hypotheses kept, 1 (greedy) to 1024
+  /// Per hypothesis, with the end token; >= 0. Of a model with learned
+  /// positions a hypothesis ends unfinished where they end (Model::max_tokens).
   int64_t max_tokens = 256;
   /// alpha >= 0 of score = log p / length^alpha (Wu et al. 2016, eq. (14),
   /// without its constants); length counts the end token. 0: log p itself.
@@ -37,8 +37,8 @@ struct Hypothesis {
 /// the greedy sampler takes. All hypotheses of all states go through one
 /// StepBatch per step, and none of them depends on the others in it. Throws
 /// ArgumentError for options out of range, NumericError when logits are not
-/// finite. Memory: two states per hypothesis. `stop` is asked between steps; true
-/// ends the search with what it has found so far.
+/// finite. Memory: two states per hypothesis. `stop` is asked between steps;
+/// true ends the search with what it has found so far.
 std::vector<std::vector<Hypothesis>> BeamSearch(const Model& model,
                                                 std::span<const State> starts,
                                                 const BeamOptions& options,

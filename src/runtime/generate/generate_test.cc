@@ -45,12 +45,9 @@ class Generating : public testing::TestWithParam<AttentionKind> {
   const std::filesystem::path dir_;
   const std::vector<int32_t> prompt_{104, 105};
 };
-INSTANTIATE_TEST_SUITE_P(Kinds, Generating,
-                         testing::Values(MixerKind("linear"),
-                                         MixerKind("full")),
-                         [](const auto& info) {
-                           return std::string(Name(info.param));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Generating, testing::Values(MixerKind("linear"), MixerKind("full")),
+    [](const auto& info) { return std::string(Name(info.param)); });
 
 // Tokens of a whole run.
 std::vector<int32_t> Written(const Model& model, const Tokenizer& tokenizer,

@@ -87,12 +87,12 @@ TEST_F(LearnedPositions, OneOfABatchStopsAll) {
 TEST_F(LearnedPositions, BothSidesOfPairs) {
   const ModelConfig config = Config(Arch::kSeq2seq);
   const Model model = Open(config);
-  EXPECT_NE(
-      Refusal([&] { model.Encode(RandomTokens(config, kRows + 1, 1)); }), "");
+  EXPECT_NE(Refusal([&] { model.Encode(RandomTokens(config, kRows + 1, 1)); }),
+            "");
   State state = model.Encode(RandomTokens(config, kRows, 1));
   const State before = state.Clone();
-  EXPECT_NE(
-      Refusal([&] { model.Prefill(state, RandomTokens(config, 10, 2)); }), "");
+  EXPECT_NE(Refusal([&] { model.Prefill(state, RandomTokens(config, 10, 2)); }),
+            "");
   EXPECT_TRUE(state == before);
   // A search ends where the positions do, with what it has.
   BeamOptions options;
@@ -103,8 +103,8 @@ TEST_F(LearnedPositions, BothSidesOfPairs) {
     std::vector<State> starts;
     starts.push_back(state.Clone());
     const std::vector<int32_t> beginning = RandomTokens(config, kRows, 5);
-    model.Prefill(starts[0], std::span(beginning).first(
-                                 static_cast<size_t>(consumed)));
+    model.Prefill(starts[0],
+                  std::span(beginning).first(static_cast<size_t>(consumed)));
     options.max_tokens = kRows - consumed;
     const auto want = BeamSearch(model, starts, options);
     options.max_tokens = std::numeric_limits<int64_t>::max();
@@ -139,8 +139,7 @@ TEST_F(LearnedPositions, GenerationIsRefusedAtItsStart) {
   State state(model), fresh(model);
   GenerateOptions options;
   const auto run = [&](std::span<const int32_t> tokens) {
-    return Refusal(
-        [&] { Generate(model, bytes, state, tokens, options, {}); });
+    return Refusal([&] { Generate(model, bytes, state, tokens, options, {}); });
   };
   options.max_tokens = 7;
   EXPECT_EQ(run(prompt),

@@ -269,9 +269,8 @@ TEST_F(OneImageModel, ProgressCountsBytesAndCanStop) {
                           }));
   double nats[5];
   // Asked within an image too, with those before it done.
-  EXPECT_EQ(1, ScoreImages(model, images, 1, nats, [](int64_t done, int64_t) {
-              return done == 0;
-            }));
+  EXPECT_EQ(1, ScoreImages(model, images, 1, nats,
+                           [](int64_t done, int64_t) { return done == 0; }));
   EXPECT_EQ(0, ScoreImages(model, images, 1, nats,
                            [](int64_t, int64_t) { return false; }));
 }

@@ -26,7 +26,7 @@ class RuntimeMixer {
  public:
   virtual ~RuntimeMixer() = default;
 
-  const WeightMatrix& in() const { return in_; }    // [in width, d_model]
+  const WeightMatrix& in() const { return in_; }  // [in width, d_model]
   /// Numbers of a row of `in`; d_model where in() is empty.
   virtual int64_t in_width() const { return in_.outputs(); }
   const WeightMatrix& out() const { return out_; }  // [d_model, out width]
@@ -97,8 +97,8 @@ void RegisterRuntimeMixer(const RuntimeMixerRow& row);
 const RuntimeMixerRow* FindRuntimeMixer(const std::string& name);
 std::vector<const char*> RuntimeMixerNames();
 
-/// The rows that every build has: what the folders of src/mixers define, listed by
-/// the build.
+/// The rows that every build has: what the folders of src/mixers define, listed
+/// by the build.
 std::vector<RuntimeMixerRow> BuiltinRuntimeMixers();
 
 }  // namespace tarn

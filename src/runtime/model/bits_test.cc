@@ -30,8 +30,8 @@ struct Kind {
 };
 
 const Kind kKinds[] = {
-    {"Linear", MixerKind("linear"), Positions::kLearned,
-     RotaryPlace::kBefore, WeightType::kF32},
+    {"Linear", MixerKind("linear"), Positions::kLearned, RotaryPlace::kBefore,
+     WeightType::kF32},
     {"LinearBF16", MixerKind("linear"), Positions::kSinusoidal,
      RotaryPlace::kBefore, WeightType::kBF16},
     {"LinearRotatedFeatures", MixerKind("linear"), Positions::kRotary,
@@ -43,9 +43,8 @@ const Kind kKinds[] = {
      Denominator::kSigned},
     {"Softmax", MixerKind("full"), Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32},
-    {"PostNorm", MixerKind("linear"), Positions::kRotary,
-     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
-     Denominator::kCompat, Norm::kPost},
+    {"PostNorm", MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore,
+     WeightType::kF32, FeatureMap::kElu1, Denominator::kCompat, Norm::kPost},
     {"SoftmaxPostNorm", MixerKind("full"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost},
@@ -73,10 +72,9 @@ const Kind kKinds[] = {
     {"GatedSoftmax", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre, "gdn,gated-full:key_heads=2,gated-full"},
-    {"ChannelMix", MixerKind("linear"), Positions::kNone,
-     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
-     Denominator::kExact, Norm::kPost, "rwkv7,linear,full",
-     FeedForwardOf("channel-mix")},
+    {"ChannelMix", MixerKind("linear"), Positions::kNone, RotaryPlace::kBefore,
+     WeightType::kBF16, FeatureMap::kElu1, Denominator::kExact, Norm::kPost,
+     "rwkv7,linear,full", FeedForwardOf("channel-mix")},
     {"Mixture", MixerKind("linear"), Positions::kNone, RotaryPlace::kBefore,
      WeightType::kBF16, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
      "linear:feed_forward=moe,full,gdn:feed_forward=moe"},
@@ -85,6 +83,13 @@ const Kind kKinds[] = {
      Denominator::kExact, Norm::kPre,
      "mamba2:feed_forward=none,linear:feed_forward=geglu,"
      "full:feed_forward=relu2,gdn"},
+    {"NormsOnBothSides", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kBoth, "linear:feed_forward=moe,full,gdn"},
+    {"NormsAfterParts", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kAfter, "rwkv7,linear,full",
+     FeedForwardOf("channel-mix")},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -102,6 +107,12 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     SetKey(config_, "denominator", GetParam().denominator);
     config_.norm = GetParam().norm;
     if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
+    if (!config_.HasPlainSums()) {
+      config_.embedding_factor = 3.0;
+      config_.residual_factor = 0.5;
+      config_.logit_factor = 0.25;
+      config_.norm_offset = 1.0;
+    }
     if (*GetParam().layers != '\0') {
       SetLayers(config_, GetParam().layers);
       SetRmsSwiglu(config_);

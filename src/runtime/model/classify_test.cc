@@ -37,7 +37,8 @@ const Variant kVariants[] = {
        c.positions = Positions::kRotary;
        c.rotary_place = RotaryPlace::kAfter;
      }},
-    {"Relu", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
+    {"Relu",
+     [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
     {"Relu2NoFinalNorm",
      [](ModelConfig& c) {
        SetKey(c, "feature_map", FeatureMap::kRelu2);

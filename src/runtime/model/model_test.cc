@@ -70,7 +70,8 @@ const Variant kVariants[] = {
        SetKey(c, "feature_map", FeatureMap::kIdentity);
        SetKey(c, "denominator", Denominator::kNone);
      }},
-    {"Relu", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
+    {"Relu",
+     [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRelu); }},
     {"Relu2Sinusoidal",
      [](ModelConfig& c) {
        SetKey(c, "feature_map", FeatureMap::kRelu2);
@@ -87,7 +88,8 @@ const Variant kVariants[] = {
        SetKey(c, "feature_map", FeatureMap::kRelu);
        c.positions = Positions::kRotary;
      }},
-    {"Poly2", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); }},
+    {"Poly2",
+     [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); }},
     {"Poly2RotaryCompat",
      [](ModelConfig& c) {
        SetKey(c, "feature_map", FeatureMap::kPoly2);
@@ -313,9 +315,9 @@ TEST_P(ModelTest, ScoreAndStepsMatchTheReference) {
 TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
   // The file's matrices, rounded by hand; what no product reads stays.
   const auto is_kept = [](const std::string& name) {
-    for (const char* kept : {"pos_embedding.weight", "convolution.weight",
-                             "token_shift", "shift_up_projection.weight",
-                             "bonus"}) {
+    for (const char* kept :
+         {"pos_embedding.weight", "convolution.weight", "token_shift",
+          "shift_up_projection.weight", "bonus"}) {
       if (name.ends_with(kept)) return true;
     }
     return false;
@@ -414,8 +416,7 @@ TEST(ModelFacts, SoftmaxStateGrowsByDoubling) {
 }
 
 TEST(ModelFacts, NaNWeightsGiveNaNLogits) {
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
     const TemporaryFolder folder;
     ModelConfig config = SmallConfig();
     config.attention = kind;

@@ -168,8 +168,11 @@ TEST_F(ModelOpenTest, WhatItCannotRunIsNamed) {
         SetKey(c, "feature_map", FeatureMap::kFavor);
       },
       "feature_map", "favor");
-  refused([](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kSmoothedRff); },
-          "feature_map", "smoothed-rff");
+  refused(
+      [](ModelConfig& c) {
+        SetKey(c, "feature_map", FeatureMap::kSmoothedRff);
+      },
+      "feature_map", "smoothed-rff");
   refused(
       [](ModelConfig& c) {
         c.arch = Arch::kSeq2seq;

@@ -119,7 +119,8 @@ class Seq2seqTest : public ::testing::TestWithParam<Variant> {
     GetParam().change(config_);
     FinishConfig(config_);
     tensors_ = RandomTensors(config_, 1);
-    if (KeyOf<FeatureMap>(config_, "feature_map") == FeatureMap::kPoly2) ShrinkQueries();
+    if (KeyOf<FeatureMap>(config_, "feature_map") == FeatureMap::kPoly2)
+      ShrinkQueries();
     WriteModel(folder_.path(), config_, tensors_);
   }
   // (1 + q.k)^2 comes near 0 where q.k is near -1, and with few keys the whole
@@ -278,8 +279,7 @@ TEST(Seq2seq, LongSourcesOfWideModels) {
   config.arch = Arch::kSeq2seq;
   config.task = Task::kDerived;
   config.n_decoder_layers = 1;
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
     config.attention = kind;
     config.cross_attention = kDerivedMixer;
     FinishConfig(config);

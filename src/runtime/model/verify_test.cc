@@ -19,8 +19,8 @@ class Verify : public testing::Test {
  protected:
   void SetUp() override {
     dir_ = testing::TempDir() + "/tarn_verify_" + std::to_string(getpid());
-    WriteRandomModel(dir_, TinyConfig(MixerKind("linear")),
-                     Tokenizer::Byte(), 1);
+    WriteRandomModel(dir_, TinyConfig(MixerKind("linear")), Tokenizer::Byte(),
+                     1);
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
   std::string dir_;

@@ -22,8 +22,8 @@ namespace {
 
 using Metadata = std::map<std::string, std::string>;
 
-// Every kind of state: sums of narrow, wide and signed maps, caches, both in one
-// state, and both kinds of memory.
+// Every kind of state: sums of narrow, wide and signed maps, caches, both in
+// one state, and both kinds of memory.
 std::vector<ModelConfig> Variants() {
   std::vector<ModelConfig> configs;
   const auto add = [&](Arch arch, const auto& change) {
@@ -37,7 +37,8 @@ std::vector<ModelConfig> Variants() {
   };
   for (const Arch arch : {Arch::kDecoder, Arch::kSeq2seq}) {
     add(arch, [](ModelConfig&) {});
-    add(arch, [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); });
+    add(arch,
+        [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kPoly2); });
     add(arch, [](ModelConfig& c) {
       SetKey(c, "feature_map", FeatureMap::kIdentity);
       SetKey(c, "denominator", Denominator::kSigned);
@@ -54,9 +55,8 @@ std::vector<ModelConfig> Variants() {
   }
   add(Arch::kDecoder, [](ModelConfig& c) { SetLayers(c, "gdn,full"); });
   add(Arch::kDecoder, [](ModelConfig& c) { SetLayers(c, "rwkv7,mamba2"); });
-  add(Arch::kDecoder, [](ModelConfig& c) {
-    SetLayers(c, "gdn,gated-full:key_heads=1");
-  });
+  add(Arch::kDecoder,
+      [](ModelConfig& c) { SetLayers(c, "gdn,gated-full:key_heads=1"); });
   add(Arch::kDecoder, [](ModelConfig& c) {
     SetLayers(c, "rwkv7,full");
     SetChannelMix(c);
@@ -89,9 +89,7 @@ class StateFileTest : public ::testing::Test {
                   count > 0 ? logits.data() : nullptr);
     return state;
   }
-  Error LoadError(const Model& model) {
-    return ErrorOfLoad(model, path_);
-  }
+  Error LoadError(const Model& model) { return ErrorOfLoad(model, path_); }
   // The error for a file, and the same for its bytes in memory.
   static Error ErrorOfLoad(const Model& model, const std::string& path) {
     Result<State> state = LoadState(model, path);

@@ -36,8 +36,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
   }
   if (config.arch == Arch::kSeq2seq) {  // cross attention
     const int64_t values = config.n_heads * config.d_value;
-    in_width_ = std::max(in_width_,
-                         2 * config.n_heads * config.d_key + values);
+    in_width_ = std::max(in_width_, 2 * config.n_heads * config.d_key + values);
     out_width_ = std::max(out_width_, values);
   }
   AssignScratch(0);  // measures a row
@@ -64,6 +63,7 @@ void Block::AssignScratch(int64_t rows) {
   take(in, in_width_, rows);
   take(out, out_width_, rows);
   take(hidden_, hidden_width_, piece);
+  if (!config_.HasPlainSums()) take(branch_, config_.d_model, piece);
   if (position_rows_.width() > 0) take(places, position_rows_.width(), rows);
   if (extra_width_ > 0) take(extra, extra_width_, rows);
   row_floats_ = floats;
@@ -107,6 +107,9 @@ void Block::Embed(int64_t row) {
   float* x = x_[row];
   const int64_t width = config_.EmbeddingWidth(), d_model = config_.d_model;
   weights_.embedding.ReadRow(tokens_[row], x);
+  if (config_.embedding_factor != 1.0) {
+    ScaleRow(static_cast<float>(config_.embedding_factor), width, x);
+  }
   switch (config_.positions) {
     case Positions::kLearned:  // the model has checked that there is a row
       AddToRow(weights_.positions.data() + positions[row] * d_model, d_model,
@@ -158,22 +161,31 @@ void Block::Norm(const NormWeights& norm, const float* from, float* to) const {
   }
 }
 
-// Pre-norm:  x + Sublayer(LN(x)).   Post-norm: LN(x + Sublayer(x)).
-Rows Block::Input(const NormWeights& norm, int64_t begin, int64_t count) {
-  if (config_.norm != tarn::Norm::kPre) return x_.From(begin);
-  ForTasks(count, config_.d_model,
-           [&](int64_t i, int) { Norm(norm, x_[begin + i], normed_[i]); });
+Rows Block::Input(const PartNorms& norms, int64_t begin, int64_t count) {
+  if (norms.before.empty()) return x_.From(begin);
+  ForTasks(count, config_.d_model, [&](int64_t i, int) {
+    Norm(norms.before, x_[begin + i], normed_[i]);
+  });
   return normed_;
 }
 
-void Block::CloseSublayer(const NormWeights& norm) {
-  if (config_.norm == tarn::Norm::kPre) return;
-  ForRows(config_.d_model, [&](int64_t r) { Norm(norm, x_[r], x_[r]); });
+void Block::AddBranch(const PartNorms& norms, int64_t begin, int64_t count) {
+  const float factor = static_cast<float>(config_.residual_factor);
+  ForTasks(count, 2 * config_.d_model, [&](int64_t i, int) {
+    if (!norms.after.empty()) Norm(norms.after, branch_[i], branch_[i]);
+    AddScaledRow(branch_[i], factor, config_.d_model, x_[begin + i]);
+  });
 }
 
-void Block::Project(const NormWeights& norm, const WeightMatrix& w, Rows to) {
+void Block::Close(const PartNorms& norms) {
+  if (norms.closing.empty()) return;
+  ForRows(config_.d_model,
+          [&](int64_t r) { Norm(norms.closing, x_[r], x_[r]); });
+}
+
+void Block::Project(const PartNorms& norms, const WeightMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
-    const Rows from = Input(norm, begin, count);
+    const Rows from = Input(norms, begin, count);
     if (w.outputs() == 0) {
       ForTasks(count, config_.d_model, [&](int64_t i, int) {
         std::copy_n(from[i], config_.d_model, to[begin + i]);
@@ -185,20 +197,42 @@ void Block::Project(const NormWeights& norm, const WeightMatrix& w, Rows to) {
   });
 }
 
-void Block::AddOut(const NormWeights& norm, const WeightMatrix& w) {
-  PackedMatMul(out.data, out.stride, rows(), w, {x_.data, x_.stride}, executor_,
-               MatMulFinish::kAdd);
-  CloseSublayer(norm);
+void Block::AddOut(const PartNorms& norms, const WeightMatrix& w) {
+  if (config_.HasPlainSums()) {
+    PackedMatMul(out.data, out.stride, rows(), w, {x_.data, x_.stride},
+                 executor_, MatMulFinish::kAdd);
+  } else {
+    ForPieces([&](int64_t begin, int64_t count) {
+      PackedMatMul(out[begin], out.stride, count, w,
+                   {branch_.data, branch_.stride}, executor_);
+      AddBranch(norms, begin, count);
+    });
+  }
+  Close(norms);
 }
 
 void Block::FeedForward(const LayerWeights& w, int64_t layer) {
   if (w.feed_forward == nullptr) return;
+  const PartNorms& norms = w.feed_forward_norms;
   ForPieces([&](int64_t begin, int64_t count) {
-    const Rows from = Input(w.last_norm(), begin, count);
-    w.feed_forward->Run(*this, {from, x_.From(begin), hidden_, begin, count},
-                        layer);
+    const Rows from = Input(norms, begin, count);
+    if (config_.HasPlainSums()) {
+      w.feed_forward->Run(*this, {from, x_.From(begin), hidden_, begin, count},
+                          layer);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) {  // a part adds to its rows
+      std::fill_n(branch_[i], config_.d_model, 0.0f);
+    }
+    w.feed_forward->Run(*this, {from, branch_, hidden_, begin, count}, layer);
+    AddBranch(norms, begin, count);
   });
-  CloseSublayer(w.last_norm());
+  Close(norms);
+}
+
+void Block::ScaleLogits(float* logits) const {
+  if (config_.logit_factor == 1.0) return;
+  ScaleRow(static_cast<float>(config_.logit_factor), config_.Outputs(), logits);
 }
 
 void Block::FinalRow(int64_t row, float* out) const {

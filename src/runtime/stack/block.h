@@ -34,13 +34,15 @@ class Block : public MixerBlock {
   void Shrink();
 
   void EmbedRows();
-  /// to = W norm(x) in pre-norm models, W x in others; an empty W is the
-  /// identity.
-  void Project(const NormWeights& norm, const WeightMatrix& w, Rows to);
-  /// x += W out, then the norm of post-norm models.
-  void AddOut(const NormWeights& norm, const WeightMatrix& w);
-  /// x += FFN(in(x)), with norms as above; nothing for a layer without a part.
+  /// to = W before(x); an empty W is the identity.
+  void Project(const PartNorms& norms, const WeightMatrix& w, Rows to);
+  /// x = closing(x + residual_factor after(W out)).
+  void AddOut(const PartNorms& norms, const WeightMatrix& w);
+  /// x = closing(x + residual_factor after(FFN(before(x)))); nothing for a
+  /// layer without a part.
   void FeedForward(const LayerWeights& w, int64_t layer);
+  /// logits *= logit_factor, in place.
+  void ScaleLogits(float* logits) const;
   /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;
   void Norm(const NormWeights& norm, const float* from, float* to) const;
@@ -57,13 +59,16 @@ class Block : public MixerBlock {
   Rows x_;       // [d_model]
   Rows normed_;  // [d_model], of a piece
   Rows hidden_;  // [hidden_width_], of a piece
+  Rows branch_;  // [d_model], of a piece, where sums are not plain
 
  private:
   void AssignScratch(int64_t rows);
   void Embed(int64_t row);
-  void CloseSublayer(const NormWeights& norm);
-  // Rows [begin, begin + count) as a sublayer reads them.
-  Rows Input(const NormWeights& norm, int64_t begin, int64_t count);
+  void Close(const PartNorms& norms);
+  // Rows [begin, begin + count) as a part reads them.
+  Rows Input(const PartNorms& norms, int64_t begin, int64_t count);
+  // x += residual_factor after(branch) for those rows.
+  void AddBranch(const PartNorms& norms, int64_t begin, int64_t count);
   // f(begin, count) for the rows, a piece at a time.
   template <typename F>
   void ForPieces(const F& f) {

@@ -38,9 +38,9 @@ void Encoder::Run() {
   if (rows() == 0) return;
   EmbedRows();
   for (const LayerWeights& w : weights_.layers) {
-    Project(w.norm1, w.mixer->in(), in);
+    Project(w.mixer_norms, w.mixer->in(), in);
     w.mixer->MixSequences(*this);
-    AddOut(w.norm1, w.mixer->out());
+    AddOut(w.mixer_norms, w.mixer->out());
     FeedForward(w, 0);  // no part of an encoder has a state
   }
   if (!config_.final_norm) return;
@@ -60,6 +60,7 @@ void Encoder::Classify(int64_t i, float* logits) {
   }
   PackedMatMul(mean_.data(), config_.d_model, 1, all_.head,
                {logits, config_.Outputs()}, executor_);
+  ScaleLogits(logits);
 }
 
 // Keys and values of each decoder layer take the place of the encoder's own.

@@ -50,18 +50,17 @@ void Forward::Prepare() {
   GrowWorkerScratch(wanted);
 }
 
-// Each sublayer: x + Sublayer(LN(x)) in pre-norm, LN(x + Sublayer(x)) in
-// post-norm models. The decoder of a sequence-to-sequence model reads its
-// memory between the other two.
+// The decoder of a sequence-to-sequence model reads its memory between the
+// other two parts.
 void Forward::RunLayer(int64_t layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
-  Project(w.norm1, w.mixer->in(), in);
+  Project(w.mixer_norms, w.mixer->in(), in);
   w.mixer->Mix(*this, layer);
-  AddOut(w.norm1, w.mixer->out());
+  AddOut(w.mixer_norms, w.mixer->out());
   if (cross_ != nullptr) {
-    Project(w.norm2, w.cross.query, in);
+    Project(w.cross_norms, w.cross.query, in);
     cross_->Read(*this, layer);
-    AddOut(w.norm2, w.cross.out);
+    AddOut(w.cross_norms, w.cross.out);
   }
   FeedForward(w, layer);
 }
@@ -89,6 +88,7 @@ void Forward::Run() {
     for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
     RunHead();
   }
+  for (float* logits : head_out_) ScaleLogits(logits);
   for (const Segment& s : segments) s.state->position += s.count;
 }
 

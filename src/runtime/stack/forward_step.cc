@@ -11,8 +11,8 @@
 //   3  h = act(W_1 In(y)), or silu(W_1 In(y)) * W_3 In(y)
 //   4  x = Res(y) + W_2 h
 // Pre-norm: In = LN, Res(x) = x. Post-norm: both are the norm that closes the
-// sublayer before. x and y are two rows, so that no share reads what another
-// one writes.
+// part before. Other sums do not run like this. x and y are two rows, so that
+// no share reads what another one writes.
 #include <algorithm>
 
 #include "runtime/stack/forward.h"
@@ -40,7 +40,7 @@ Range Part(int64_t count, int share, int width) {
 
 bool Forward::StepsAsTeam() const {
   if (rows() != 1 || segments.size() != 1 || cross_ != nullptr ||
-      weights_.layers.empty()) {
+      weights_.layers.empty() || !config_.HasPlainSums()) {
     return false;
   }
   int64_t bytes = 0;
@@ -116,8 +116,10 @@ const float* Forward::StepResidual(int64_t sublayer, int worker) {
   if (config_.norm == tarn::Norm::kPre || sublayer == 0) return x;
   const LayerWeights& before =
       weights_.layers[static_cast<size_t>((sublayer - 1) / 2)];
+  const PartNorms& norms =
+      sublayer % 2 == 0 ? before.feed_forward_norms : before.mixer_norms;
   float* closed = Scratch(worker);
-  Norm(sublayer % 2 == 0 ? before.last_norm() : before.norm1, x, closed);
+  Norm(norms.closing, x, closed);
   return closed;
 }
 
@@ -126,8 +128,10 @@ const float* Forward::StepInput(int64_t sublayer, int worker) {
   const float* x = StepResidual(sublayer, worker);
   if (config_.norm != tarn::Norm::kPre) return x;
   const LayerWeights& w = weights_.layers[static_cast<size_t>(sublayer / 2)];
+  const PartNorms& norms =
+      sublayer % 2 == 0 ? w.mixer_norms : w.feed_forward_norms;
   float* normed = Scratch(worker);
-  Norm(sublayer % 2 == 0 ? w.norm1 : w.last_norm(), x, normed);
+  Norm(norms.before, x, normed);
   return normed;
 }
 

@@ -34,19 +34,20 @@ void SequenceState::Reserve(int64_t tokens) {
   if (!layout_->grows() || tokens <= capacity_) return;
   SequenceState larger(layout_);
   larger.capacity_ = std::max({tokens, 2 * capacity_, kFirstCapacity});
-  larger.cache_ = AlignedBuffer<float>(larger.capacity_ * layout_->token_floats);
+  larger.cache_ =
+      AlignedBuffer<float>(larger.capacity_ * layout_->token_floats);
   larger.CopyCache(*this);
   std::swap(cache_, larger.cache_);
   capacity_ = larger.capacity_;
 }
 
 void SequenceState::CopyCache(const SequenceState& other) {
-  ForEachRow([&](const StatePlace& place, int64_t layer, int64_t tensor,
-                 int64_t row) {
-    if (!place.tensor.grows) return;
-    CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
-               Row(layer, tensor, row));
-  });
+  ForEachRow(
+      [&](const StatePlace& place, int64_t layer, int64_t tensor, int64_t row) {
+        if (!place.tensor.grows) return;
+        CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
+                   Row(layer, tensor, row));
+      });
 }
 
 void SequenceState::CopyFrom(const SequenceState& other) {
@@ -110,15 +111,15 @@ bool SequenceState::SameBits(const SequenceState& other) const {
     return false;
   }
   bool same = true;
-  ForEachRow([&](const StatePlace& place, int64_t layer, int64_t tensor,
-                 int64_t row) {
-    const int64_t count =
-        place.tensor.grows ? position * place.width : place.width;
-    same = same && SameFloats(Row(layer, tensor, row),
-                              other.Row(layer, tensor, row), count);
-  });
-  return same &&
-         (!has_logits || SameFloats(logits(), other.logits(), layout_->outputs));
+  ForEachRow(
+      [&](const StatePlace& place, int64_t layer, int64_t tensor, int64_t row) {
+        const int64_t count =
+            place.tensor.grows ? position * place.width : place.width;
+        same = same && SameFloats(Row(layer, tensor, row),
+                                  other.Row(layer, tensor, row), count);
+      });
+  return same && (!has_logits ||
+                  SameFloats(logits(), other.logits(), layout_->outputs));
 }
 
 uint64_t SequenceState::Hash() const {

@@ -32,13 +32,33 @@ class Packer {
     return values;
   }
 
-  NormWeights Norm(const std::string& name) {
+  NormWeights Norm(const std::string& name, const ModelConfig& config) {
     NormWeights norm;
     norm.weight = Vector(name + ".weight");
+    const float offset = static_cast<float>(config.norm_offset);
+    for (float& weight : norm.weight) weight += offset;
     if (source_.Find(name + ".bias") != nullptr) {
       norm.bias = Vector(name + ".bias");
     }
     return norm;
+  }
+
+  PartNorms Norms(const std::string& name, const ModelConfig& config) {
+    switch (config.norm) {
+      case tarn::Norm::kPost:
+        return {{}, {}, Norm(name, config)};
+      case tarn::Norm::kPre:
+        return {Norm(name, config), {}, {}};
+      case tarn::Norm::kAfter:
+        return {{}, Norm(name, config), {}};
+      case tarn::Norm::kBoth: {
+        NormWeights before = Norm(name, config);
+        return {std::move(before), Norm(name + "_after", config), {}};
+      }
+      case tarn::Norm::kNone:
+        break;
+    }
+    return {};
   }
 
   WeightMatrix Matrix(int64_t outputs, int64_t inputs) {
@@ -192,14 +212,15 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   w.mixer = FindRuntimeMixer(Name(view.attention))->make(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
-    w.norm3 = packer.Norm(layer + "norm3");
+    w.cross_norms = packer.Norms(layer + "norm2", config);
   }
   LayerTensors part(packer, layer);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
-  w.norm1 = packer.Norm(layer + "norm1");
-  if (cross || w.feed_forward != nullptr) {
-    w.norm2 = packer.Norm(layer + "norm2");
+  w.mixer_norms = packer.Norms(layer + "norm1", config);
+  if (w.feed_forward != nullptr) {
+    w.feed_forward_norms =
+        packer.Norms(layer + (cross ? "norm3" : "norm2"), config);
   }
   return w;
 }
@@ -220,7 +241,7 @@ StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
   for (int64_t i = 0; i < layers; ++i) {
     w.layers.push_back(PackLayer(packer, config, names, i, cross));
   }
-  if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm");
+  if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm", config);
   return w;
 }
 

@@ -19,6 +19,14 @@ namespace tarn {
 
 struct NormWeights {
   std::vector<float> weight, bias;  // [d_model]; no bias in an RMS norm
+
+  bool empty() const { return weight.empty(); }
+};
+
+/// The norms of one part of a layer, by config.norm; empty ones are not there:
+/// x = closing(x + factor after(part(before(x)))).
+struct PartNorms {
+  NormWeights before, after, closing;
 };
 
 // Cross attention of a decoder layer. Keys and values share a matrix: both are
@@ -32,14 +40,8 @@ struct CrossWeights {
 struct LayerWeights {
   std::shared_ptr<const RuntimeMixer> mixer;
   std::shared_ptr<const RuntimeFeedForward> feed_forward;  // null: none
-  NormWeights norm1, norm2;  // the second empty without a part
-  CrossWeights cross;        // decoders of a sequence-to-sequence model only,
-  NormWeights norm3;         // as is this
-
-  /// The norm of the feed-forward part: the layer's last.
-  const NormWeights& last_norm() const {
-    return norm3.weight.empty() ? norm2 : norm3;
-  }
+  PartNorms mixer_norms, cross_norms, feed_forward_norms;
+  CrossWeights cross;  // decoders of a sequence-to-sequence model only
 };
 
 // Embedding, layers and final norm: a decoder, or an encoder.

@@ -2,12 +2,12 @@
 
 #include "config/feed_forward_form.h"
 #include "core/error.h"
-#include "torch_nn/layers/residual.h"
+#include "torch_nn/layers/layer_rest.h"
 
 namespace tarn::nn {
 
 DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
-    : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
+    : dropout_(config.dropout) {
   const ModelConfig view = LayerView(config, index);
   if (!FeedForwardState(view).empty() || !HasFeedForward(view)) {
     throw ArgumentError("DecoderLayer: feed_forward",
@@ -24,26 +24,36 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
       MakeMixer(CrossView(config),
                 MixerPlace{/*causal=*/false, /*cross=*/true, first + 1}));
   feed_forward_ = MakeFeedForward(*this, view);
-  norm1 = register_module("norm1", MakeNorm(config));
-  norm2 = register_module("norm2", MakeNorm(config));
-  norm3 = register_module("norm3", MakeNorm(config));
+  sums_ = std::make_unique<ResidualSums>(*this, config, 3);
 }
 
-torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x,
-                                     const Mixed& mixed,
+torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,
                                      const MixerState& memory) {
-  // In the pre form `y` is what the next part reads and `s` the residual
-  // stream; in the post form they are one.
   const double dropout = is_training() ? dropout_ : 0.0;
-  const auto first =
-      AddResidual(Projected(mixed), x, mixed.bias, (pre_norm_ ? norm2 : norm1).get(),
-                  ops::DrawDropout(dropout));
-  const Mixed read = Unfinished(
-      cross_attention->ReadUnprojected(first.y, memory), *cross_attention);
-  return RestOfLayer(pre_norm_ ? first.s : first.y, read,
-                     {pre_norm_ ? *norm3 : *norm2,
-                      pre_norm_ ? nullptr : norm3.get(), *feed_forward_,
-                      dropout});
+  const auto read = [&](const torch::Tensor& rows) {
+    return Unfinished(cross_attention->ReadUnprojected(rows, memory),
+                      *cross_attention);
+  };
+  if (sums_->plain()) {
+    // In the pre form `y` is what the next part reads and `s` the residual
+    // stream; in the post form they are one.
+    const bool pre = sums_->pre();
+    const auto first =
+        AddResidual(Projected(mixed), x, mixed.bias, sums_->norm(pre ? 1 : 0),
+                    ops::DrawDropout(dropout));
+    return RestOfLayer(
+        pre ? first.s : first.y, read(first.y),
+        {*sums_->norm(pre ? 2 : 1), pre ? nullptr : sums_->norm(2),
+         *feed_forward_, dropout});
+  }
+  const torch::Tensor own =
+      sums_->Add(0, x, Projected(mixed), mixed.bias, dropout);
+  const Mixed seen = read(sums_->Input(1, own));
+  const torch::Tensor both =
+      sums_->Add(1, own, Projected(seen), seen.bias, dropout);
+  const torch::Tensor hidden =
+      (*feed_forward_)(sums_->Input(2, both), ops::DrawDropout(dropout), {});
+  return sums_->Add(2, both, hidden, feed_forward_->OutputBias(), dropout);
 }
 
 torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
@@ -51,9 +61,8 @@ torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
   return Rest(x,
-              Unfinished(self_attention->Unprojected(
-                             x, rotary, key_mask,
-                             pre_norm_ ? norm1.get() : nullptr),
+              Unfinished(self_attention->Unprojected(x, rotary, key_mask,
+                                                     sums_->before(0)),
                          *self_attention),
               memory);
 }
@@ -63,8 +72,8 @@ torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
                                         const MixerState& memory,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
-  auto [attended, next] = self_attention->Prefill(
-      pre_norm_ ? norm1->forward(x) : x, state, rotary, lengths);
+  auto [attended, next] =
+      self_attention->Prefill(sums_->Input(0, x), state, rotary, lengths);
   state = std::move(next);
   return Rest(x, Finished(std::move(attended), *self_attention), memory);
 }
@@ -77,8 +86,7 @@ DecoderImpl::DecoderImpl(const ModelConfig& config) : config_(config) {
   if (config.final_norm) norm = register_module("norm", MakeNorm(config));
 }
 
-void DecoderImpl::CheckMemories(
-    const std::vector<MixerState>& memories) const {
+void DecoderImpl::CheckMemories(const std::vector<MixerState>& memories) const {
   if (memories.size() == layers->size()) return;
   throw ArgumentError("Decoder: memories",
                       StrCat("those of ", layers->size(), " layers"),
@@ -109,8 +117,7 @@ torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
   return norm ? norm->forward(hidden) : hidden;
 }
 
-StackState DecoderImpl::InitialState(
-    std::vector<MixerState> memories) const {
+StackState DecoderImpl::InitialState(std::vector<MixerState> memories) const {
   CheckMemories(memories);
   StackState state;
   for (size_t i = 0; i < layers->size(); ++i) {

@@ -9,6 +9,7 @@
 #include "config/model_config.h"
 #include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/layer_rest.h"
+#include "torch_nn/layers/residual.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
 #include "torch_nn/torch.h"
@@ -21,7 +22,8 @@ namespace tarn::nn {
 ///         y = norm3(x2 + drop(FFN(x2)))
 ///   pre:  x1 = x + drop(Self(norm1(x)));  x2 = x1 + drop(Cross(norm2(x1), m));
 ///         y = x2 + drop(FFN(norm3(x2)))
-/// The memory m is used as given. Norms and FFN are those of the encoder layer.
+/// and the others of ResidualSums. The memory m is used as given. Norms and FFN
+/// are those of the encoder layer.
 class DecoderLayerImpl : public torch::nn::Module {
  public:
   /// config: the model's finished config (FinishConfig); the layer takes its
@@ -42,14 +44,13 @@ class DecoderLayerImpl : public torch::nn::Module {
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> self_attention, cross_attention;
-  std::shared_ptr<NormLayer> norm1, norm2, norm3;
 
  private:
   torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
                      const MixerState& memory);
-  bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;
+  std::unique_ptr<ResidualSums> sums_;  // of both attentions and the part
 };
 TORCH_MODULE(DecoderLayer);
 
@@ -62,9 +63,9 @@ class DecoderImpl : public torch::nn::Module {
   /// What each layer's cross attention reads: memory [B, S, d_model] under
   /// key_mask [B, S] bool (undefined: all). It is made once for an input.
   /// lengths [B]: as in Mixer::MemoryState.
-  std::vector<MixerState> MemoryStates(
-      const torch::Tensor& memory, const torch::Tensor& key_mask = {},
-      const torch::Tensor& lengths = {}) const;
+  std::vector<MixerState> MemoryStates(const torch::Tensor& memory,
+                                       const torch::Tensor& key_mask = {},
+                                       const torch::Tensor& lengths = {}) const;
   /// x [B, T, d_model] -> the same shape.
   torch::Tensor forward(const torch::Tensor& x,
                         const std::vector<MixerState>& memories,

@@ -97,6 +97,7 @@ TokenEmbedding::TokenEmbedding(torch::nn::Module& owner,
                                const ModelConfig& config,
                                const std::string& prefix, bool shared)
     : vocab_size_(config.vocab_size),
+      factor_(config.embedding_factor),
       tokens_(MakeTokens(owner, config, prefix, shared)),
       positions_(owner, config, prefix) {}
 
@@ -105,7 +106,9 @@ torch::Tensor TokenEmbedding::operator()(const char* where,
                                          const torch::Tensor& places,
                                          int64_t first) {
   CheckTokens(where, tokens, vocab_size_);
-  return positions_(where, tokens_(tokens), places, first);
+  const torch::Tensor rows = tokens_(tokens);
+  return positions_(where, factor_ == 1.0 ? rows : rows * factor_, places,
+                    first);
 }
 
 FrameEmbedding::FrameEmbedding(torch::nn::Module& owner,
@@ -142,7 +145,8 @@ Frames CheckFrames(const char* where, const torch::Tensor& frames,
   return {frames.masked_fill(past, 0.0), mask};
 }
 
-PredictorImpl::PredictorImpl(const ModelConfig& config) {
+PredictorImpl::PredictorImpl(const ModelConfig& config)
+    : factor_(config.logit_factor) {
   torch::NoGradGuard no_grad;
   // Both begin as those of torch::nn::Linear: U(+-1/sqrt(inputs)).
   const double bound = 1.0 / std::sqrt(static_cast<double>(config.d_model));
@@ -157,7 +161,9 @@ PredictorImpl::PredictorImpl(const ModelConfig& config) {
 
 torch::Tensor PredictorImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& embedding) {
-  return torch::linear(x, weight.defined() ? weight : embedding, bias);
+  const torch::Tensor logits =
+      torch::linear(x, weight.defined() ? weight : embedding, bias);
+  return factor_ == 1.0 ? logits : logits * factor_;
 }
 
 }  // namespace tarn::nn

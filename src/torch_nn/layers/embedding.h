@@ -55,6 +55,7 @@ class TokenEmbedding {
 
  private:
   int64_t vocab_size_;
+  double factor_;
   torch::nn::Embedding tokens_{nullptr};
   PositionEmbedding positions_;
 };
@@ -66,7 +67,8 @@ class FrameEmbedding {
   /// The projection is initialised as in torch::nn::Linear.
   FrameEmbedding(torch::nn::Module& owner, const ModelConfig& config);
   /// frames [B, T, input_dim] as CheckFrames leaves them -> [B, T, d_model].
-  /// Throws ArgumentError naming `where` for more frames than learned positions.
+  /// Throws ArgumentError naming `where` for more frames than learned
+  /// positions.
   torch::Tensor operator()(const char* where, const torch::Tensor& frames);
 
  private:
@@ -86,6 +88,9 @@ class PredictorImpl : public torch::nn::Module {
 
   torch::Tensor weight;  // undefined when tied
   torch::Tensor bias;
+
+ private:
+  double factor_;
 };
 TORCH_MODULE(Predictor);
 

@@ -1,62 +1,59 @@
 #include "torch_nn/layers/encoder.h"
 
-#include "torch_nn/layers/residual.h"
-
 namespace tarn::nn {
 
-EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config,
-                                   MixerPlace place)
-    : pre_norm_(config.norm == Norm::kPre), dropout_(config.dropout) {
+EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config, MixerPlace place)
+    : dropout_(config.dropout) {
   attention = register_module("attention", MakeMixer(config, place));
   feed_forward_ = MakeFeedForward(*this, config, place);
-  norm1 = register_module("norm1", MakeNorm(config));
-  if (feed_forward_ != nullptr) {
-    norm2 = register_module("norm2", MakeNorm(config));
-  }
+  sums_ = std::make_unique<ResidualSums>(*this, config,
+                                         feed_forward_ == nullptr ? 1 : 2);
 }
 
-torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x,
-                                     const Mixed& mixed,
+torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,
                                      const RowPlaces& places) const {
   const double dropout = is_training() ? dropout_ : 0.0;
-  if (feed_forward_ == nullptr) {
-    const auto sum =
-        AddResidual(Projected(mixed), x, mixed.bias,
-                    pre_norm_ ? nullptr : norm1.get(), ops::DrawDropout(dropout));
-    return pre_norm_ ? sum.s : sum.y;
+  if (sums_->plain() && feed_forward_ != nullptr) {
+    const bool pre = sums_->pre();
+    return RestOfLayer(
+        x, mixed,
+        {*sums_->norm(pre ? 1 : 0), pre ? nullptr : sums_->norm(1),
+         *feed_forward_, dropout, places});
   }
-  return RestOfLayer(
-      x, mixed,
-      {pre_norm_ ? *norm2 : *norm1, pre_norm_ ? nullptr : norm2.get(),
-       *feed_forward_, dropout, places});
+  const torch::Tensor mixed_in =
+      sums_->Add(0, x, Projected(mixed), mixed.bias, dropout);
+  if (feed_forward_ == nullptr) return mixed_in;
+  const torch::Tensor hidden = (*feed_forward_)(
+      sums_->Input(1, mixed_in), ops::DrawDropout(dropout), places);
+  return sums_->Add(1, mixed_in, hidden, feed_forward_->OutputBias(), dropout);
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& key_mask) {
-  return Rest(x, Unfinished(attention->Unprojected(
-                                x, rotary, key_mask,
-                                pre_norm_ ? norm1.get() : nullptr),
-                            *attention),
-              {.key_mask = key_mask});
+  return Rest(
+      x,
+      Unfinished(attention->Unprojected(x, rotary, key_mask, sums_->before(0)),
+                 *attention),
+      {.key_mask = key_mask});
 }
 
 torch::Tensor EncoderLayerImpl::Piece(const torch::Tensor& x,
                                       const SequenceCut& cut,
                                       const RotaryTable& rotary) {
-  return Rest(x, Unfinished(attention->UnprojectedPiece(
-                                x, cut, rotary,
-                                pre_norm_ ? norm1.get() : nullptr),
-                            *attention),
-              {.cut = &cut});
+  return Rest(
+      x,
+      Unfinished(attention->UnprojectedPiece(x, cut, rotary, sums_->before(0)),
+                 *attention),
+      {.cut = &cut});
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
                                         MixerState& state,
                                         const RotaryTable& rotary,
                                         const torch::Tensor& lengths) {
-  auto [attended, next] = attention->Prefill(pre_norm_ ? norm1->forward(x) : x,
-                                             state, rotary, lengths);
+  auto [attended, next] =
+      attention->Prefill(sums_->Input(0, x), state, rotary, lengths);
   const torch::Tensor added = next.lengths - state.lengths;
   state = std::move(next);
   return Rest(x, Finished(std::move(attended), *attention),

@@ -8,6 +8,7 @@
 #include "config/model_config.h"
 #include "torch_nn/layers/feed_forward.h"
 #include "torch_nn/layers/layer_rest.h"
+#include "torch_nn/layers/residual.h"
 #include "torch_nn/mixers/registry.h"
 #include "torch_nn/state/stack_state.h"
 #include "torch_nn/torch.h"
@@ -18,22 +19,22 @@ namespace tarn::nn {
 /// One layer, by config.norm:
 ///   post: x1 = norm1(x + drop(Att(x)));  y = norm2(x1 + drop(FFN(x1)))
 ///   pre:  x1 = x + drop(Att(norm1(x)));  y = x1 + drop(FFN(norm2(x1)))
-/// Att is the mixer of config.attention, the norms are of config.norm_kind, FFN
-/// is the part of config.feed_forward; without one the layer is x1.
+/// and the others of ResidualSums. Att is the mixer of config.attention, the
+/// norms are of config.norm_kind, FFN is the part of config.feed_forward;
+/// without one the layer is x1.
 class EncoderLayerImpl : public torch::nn::Module {
  public:
   /// config: the finished config as the layer sees it (LayerView); throws
   /// ArgumentError otherwise.
-  explicit EncoderLayerImpl(const ModelConfig& config,
-                            MixerPlace place = {});
+  explicit EncoderLayerImpl(const ModelConfig& config, MixerPlace place = {});
 
   /// x [B, T, d_model] -> the same shape. `rotary`: MakeRotaryTable(config, T,
   /// x). `key_mask` [B, T] bool, undefined: all. Dropout draws from torch's
   /// default generator, in training mode only.
   torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
                         const torch::Tensor& key_mask = {});
-  /// The rows of a piece of a sequence that is cut over ranks, [B, size, d_model];
-  /// see Mixer::UnprojectedPiece.
+  /// The rows of a piece of a sequence that is cut over ranks, [B, size,
+  /// d_model]; see Mixer::UnprojectedPiece.
   torch::Tensor Piece(const torch::Tensor& x, const SequenceCut& cut,
                       const RotaryTable& rotary = {});
   /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
@@ -42,14 +43,16 @@ class EncoderLayerImpl : public torch::nn::Module {
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> attention;
-  std::shared_ptr<NormLayer> norm1, norm2;  // no norm2 without a part
+
+  /// Of the mixer and of the feed-forward part.
+  const ResidualSums& sums() const { return *sums_; }
 
  private:
   torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
                      const RowPlaces& places) const;
-  bool pre_norm_;
   double dropout_;
   std::unique_ptr<FeedForward> feed_forward_;  // null: none
+  std::unique_ptr<ResidualSums> sums_;         // of one part without it
 };
 TORCH_MODULE(EncoderLayer);
 

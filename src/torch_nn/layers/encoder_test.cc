@@ -90,15 +90,17 @@ TEST(EncoderLayer, DropoutPlaces) {
           weights, "linear2",
           drop(torch::gelu(plain::Affine(weights, "linear1", y))));
     };
+    const NormLayer& norm1 = *layer->sums().norm(0);
+    const NormLayer& norm2 = *layer->sums().norm(1);
     torch::Tensor expected;
     if (norm == Norm::kPre) {
       const torch::Tensor x1 =
-          x + drop(layer->attention->forward(layer->norm1->forward(x)));
-      expected = x1 + drop(feed_forward(layer->norm2->forward(x1)));
+          x + drop(layer->attention->forward(norm1.forward(x)));
+      expected = x1 + drop(feed_forward(norm2.forward(x1)));
     } else {
       const torch::Tensor x1 =
-          layer->norm1->forward(x + drop(layer->attention->forward(x)));
-      expected = layer->norm2->forward(x1 + drop(feed_forward(x1)));
+          norm1.forward(x + drop(layer->attention->forward(x)));
+      expected = norm2.forward(x1 + drop(feed_forward(x1)));
     }
     EXPECT_TRUE(torch::allclose(given, expected, 1e-5, 1e-5)) << Name(norm);
     layer->eval();
@@ -142,8 +144,8 @@ TEST(EncoderLayer, ChannelMixIgnoresPadding) {
     for (int i = 0; i < 4; ++i) {
       EXPECT_LT(LargestError(pieces[i], parts[i]), 1e-12) << i;
     }
-    EXPECT_TRUE(torch::equal(
-        layer->Prefill(piece.slice(1, 0, 0), state), a.slice(1, 0, 0)));
+    EXPECT_TRUE(torch::equal(layer->Prefill(piece.slice(1, 0, 0), state),
+                             a.slice(1, 0, 0)));
 
     torch::Tensor padded = torch::cat({x, x.slice(1, 0, 2)}, 1);
     padded.slice(1, 9).fill_(NAN);
@@ -163,8 +165,8 @@ TEST(EncoderLayer, ChannelMixBeginsByChannelAndDepth) {
   config.feed_forward = FeedForwardOf("channel-mix");
   Encoder encoder(config);
   for (int64_t i = 0; i < 2; ++i) {
-    const torch::Tensor shift = encoder->named_parameters()[StrCat(
-        "layers.", i, ".token_shift")];
+    const torch::Tensor shift =
+        encoder->named_parameters()[StrCat("layers.", i, ".token_shift")];
     for (int64_t c = 0; c < 24; ++c) {
       const double share = static_cast<double>(c) / 24;
       EXPECT_NEAR(shift[c].item<double>(),

@@ -29,7 +29,7 @@ struct RestParts {
   const NormLayer& middle;
   const NormLayer* end;
   const FeedForward& feed_forward;
-  double dropout;          // 0 outside training
+  double dropout;         // 0 outside training
   RowPlaces places = {};  // of x, as feed_forward reads them
 };
 

@@ -6,39 +6,50 @@
 namespace tarn::nn {
 namespace {
 
+// A norm begins with the factor 1.
+torch::Tensor FirstWeight(const ModelConfig& config) {
+  return torch::full({config.d_model}, 1.0 - config.norm_offset);
+}
+
+torch::Tensor Offset(const torch::Tensor& weight, double offset) {
+  return offset == 0.0 ? weight : weight + offset;
+}
+
 // (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016).
 class LayerNorm : public NormLayer {
  public:
-  explicit LayerNorm(const ModelConfig& config) : eps_(config.norm_eps) {
-    weight_ = register_parameter("weight", torch::ones({config.d_model}));
+  explicit LayerNorm(const ModelConfig& config)
+      : eps_(config.norm_eps), offset_(config.norm_offset) {
+    weight_ = register_parameter("weight", FirstWeight(config));
     bias_ = register_parameter("bias", torch::zeros({config.d_model}));
   }
   void Describe(ops::ResidualNormArguments& arguments) const override {
-    arguments.gamma = weight_;
+    arguments.gamma = Offset(weight_, offset_);
     arguments.beta = bias_;
     arguments.eps = eps_;
     arguments.kind = NormKind::kLayer;
   }
 
  private:
-  double eps_;
+  double eps_, offset_;
   torch::Tensor weight_, bias_;  // [d_model]
 };
 
 // x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019).
 class RmsNorm : public NormLayer {
  public:
-  explicit RmsNorm(const ModelConfig& config) : eps_(config.norm_eps) {
-    weight_ = register_parameter("weight", torch::ones({config.d_model}));
+  explicit RmsNorm(const ModelConfig& config)
+      : eps_(config.norm_eps), offset_(config.norm_offset) {
+    weight_ = register_parameter("weight", FirstWeight(config));
   }
   void Describe(ops::ResidualNormArguments& arguments) const override {
-    arguments.gamma = weight_;
+    arguments.gamma = Offset(weight_, offset_);
     arguments.eps = eps_;
     arguments.kind = NormKind::kRms;
   }
 
  private:
-  double eps_;
+  double eps_, offset_;
   torch::Tensor weight_;  // [d_model]
 };
 

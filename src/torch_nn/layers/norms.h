@@ -21,7 +21,9 @@ class NormLayer : public torch::nn::Module {
 };
 
 /// The norm of config.norm_kind with config.norm_eps: `layer` owns weight (1)
-/// and bias (0), `rms` weight (1) alone. A new kind is a row in norms.cc.
+/// and bias (0), `rms` weight (1) alone. The factor of an entry is its weight
+/// and config.norm_offset, which the first weights are less. A new kind is a
+/// row in norms.cc.
 std::shared_ptr<NormLayer> MakeNorm(const ModelConfig& config);
 
 }  // namespace tarn::nn

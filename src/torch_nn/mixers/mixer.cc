@@ -116,9 +116,9 @@ torch::Tensor Mixer::UnprojectedPiece(const torch::Tensor& x,
                      ShapeText(x.sizes().vec()));
   }
   if (place_.cross || !place_.causal) {
-    throw ArgumentError("Mixer: UnprojectedPiece", "causal self-attention",
-                        place_.cross ? "cross attention"
-                                     : "a layer that sees later tokens");
+    throw ArgumentError(
+        "Mixer: UnprojectedPiece", "causal self-attention",
+        place_.cross ? "cross attention" : "a layer that sees later tokens");
   }
   if (state_form_ == nullptr) {
     Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",

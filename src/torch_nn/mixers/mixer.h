@@ -58,10 +58,10 @@ class Mixer : public torch::nn::Module {
                             const RotaryTable& rotary = {},
                             const torch::Tensor& key_mask = {},
                             const NormLayer* norm = nullptr);
-  /// Unprojected of a piece of a sequence that is cut over ranks: equals the rows
-  /// of the piece in Unprojected of the whole. `rotary`: the table of the piece's
-  /// places. All ranks call it. Throws ArgumentError for a mixer that is not causal
-  /// or whose module cannot be cut.
+  /// Unprojected of a piece of a sequence that is cut over ranks: equals the
+  /// rows of the piece in Unprojected of the whole. `rotary`: the table of the
+  /// piece's places. All ranks call it. Throws ArgumentError for a mixer that
+  /// is not causal or whose module cannot be cut.
   torch::Tensor UnprojectedPiece(const torch::Tensor& x, const SequenceCut& cut,
                                  const RotaryTable& rotary = {},
                                  const NormLayer* norm = nullptr);

@@ -101,7 +101,8 @@ torch::Tensor Inputs(const AttentionCase& c, torch::ScalarType dtype) {
 using Rows = torch::TensorAccessor<double, 2>;
 
 double Feature(const ModelConfig& config, double x) {
-  if (KeyOf<FeatureMap>(config, "feature_map") == FeatureMap::kIdentity) return x;
+  if (KeyOf<FeatureMap>(config, "feature_map") == FeatureMap::kIdentity)
+    return x;
   return x > 0 ? x + 1 : std::exp(x);
 }
 
@@ -163,8 +164,10 @@ torch::Tensor LoopHead(const ModelConfig& config, const torch::Tensor& queries,
       out[i] += weight * values[j];
     }
     if (config.attention == MixerKind("linear")) {
-      if (KeyOf<Denominator>(config, "denominator") == Denominator::kNone) denominator = 1;
-      if (KeyOf<Denominator>(config, "denominator") == Denominator::kCompat) denominator += KeyOf<double>(config, "eps");
+      if (KeyOf<Denominator>(config, "denominator") == Denominator::kNone)
+        denominator = 1;
+      if (KeyOf<Denominator>(config, "denominator") == Denominator::kCompat)
+        denominator += KeyOf<double>(config, "eps");
     }
     out[i] /= denominator;
   }
@@ -200,13 +203,14 @@ TEST(PositionTables, EqualFreshTables) {
   config.positions = Positions::kRotary;
   PositionTables tables;
   const torch::Tensor like = torch::empty({0}, torch::kFloat64);
-  const std::pair<int64_t, int64_t> asked[] = {  // tokens, and the first of them
-      {0, 0}, {5, 0}, {3, 0}, {6, 0}, {40, 0}, {39, 0}, {9, 31},
+  const std::pair<int64_t, int64_t> asked[] = {
+      // tokens, and the first of them
+      {0, 0},  {5, 0},  {3, 0},  {6, 0},  {40, 0}, {39, 0}, {9, 31},
       {9, 70}, {4, 72}, {9, 71}, {8, 66}, {0, 70}, {7, 0}};
   for (const auto& [seq_len, first] : asked) {
-    EXPECT_TRUE(torch::equal(tables.Sinusoidal(seq_len, 7, like, first),
-                             SinusoidalTable(first + seq_len, 7, like)
-                                 .slice(0, first)));
+    EXPECT_TRUE(torch::equal(
+        tables.Sinusoidal(seq_len, 7, like, first),
+        SinusoidalTable(first + seq_len, 7, like).slice(0, first)));
     const RotaryTable given = tables.Rotary(config, seq_len, like, first);
     const RotaryTable wanted = MakeRotaryTable(config, first + seq_len, like);
     EXPECT_TRUE(torch::equal(given.cos, wanted.cos.slice(0, first)));

@@ -27,8 +27,8 @@ void RegisterTorchMixer(const char* name, MixerFactory factory);
 std::shared_ptr<Mixer> MakeMixer(const ModelConfig& layer,
                                  MixerPlace place = {});
 
-/// The rows that every build has: what the folders of mixers define, listed by the
-/// build.
+/// The rows that every build has: what the folders of mixers define, listed by
+/// the build.
 std::vector<MixerRow> BuiltinMixerRows();
 
 }  // namespace tarn::nn

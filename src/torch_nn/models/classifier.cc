@@ -38,8 +38,7 @@ ClassifierImpl::ClassifierImpl(const ModelConfig& config)
 torch::Tensor ClassifierImpl::forward(const torch::Tensor& tokens,
                                       const torch::Tensor& lengths) {
   const torch::Tensor x = embedding_(kClassifier, tokens);
-  const torch::Tensor key_mask =
-      PrefixMask(kClassifier, lengths, x);
+  const torch::Tensor key_mask = PrefixMask(kClassifier, lengths, x);
   return predictor_(MeanOverTokens(encoder_(x, key_mask), key_mask),
                     torch::Tensor());
 }

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "config/model_config.h"
-#include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/models/model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

@@ -66,8 +66,7 @@ CnnModelImpl::CnnModelImpl(const ModelConfig& config)
 
 torch::Tensor CnnModelImpl::Logits(const Batch& batch) {
   torch::Tensor hidden = embedding_(kCnnModel, batch.tokens);
-  const torch::Tensor key_mask =
-      PrefixMask(kCnnModel, batch.lengths, hidden);
+  const torch::Tensor key_mask = PrefixMask(kCnnModel, batch.lengths, hidden);
   const torch::Tensor outside =
       key_mask.defined() ? ~key_mask.unsqueeze(-1) : torch::Tensor();
   for (const auto& layer : *layers_) {

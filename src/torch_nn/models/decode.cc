@@ -21,7 +21,8 @@ void CheckOptions(const ModelConfig& config, const DecodeOptions& o) {
   check(o.end >= 0 && o.end < config.vocab_size, "end", known, StrCat(o.end));
 }
 
-// Tokens that a hypothesis may have: max_len, or as many as there are positions.
+// Tokens that a hypothesis may have: max_len, or as many as there are
+// positions.
 int64_t MostTokens(const ModelConfig& config, const DecodeOptions& options) {
   if (config.positions != Positions::kLearned) return options.max_len;
   return std::min(options.max_len, config.max_positions);

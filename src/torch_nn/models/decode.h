@@ -11,7 +11,7 @@
 namespace tarn::nn {
 
 struct DecodeOptions {
-  int64_t beam = 1;       // hypotheses kept for each source, >= 1
+  int64_t beam = 1;  // hypotheses kept for each source, >= 1
   /// Tokens of a hypothesis, the end token included; of a model with learned
   /// positions at most max_positions, its table's rows.
   int64_t max_len = 256;

@@ -68,7 +68,8 @@ std::vector<Case> Cases() {
     c.positions = Positions::kRotary;
     c.rotary_place = RotaryPlace::kAfter;
   });
-  decoder("favor", [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kFavor); });
+  decoder("favor",
+          [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kFavor); });
   decoder("swiglu_rms", [](ModelConfig& c) {
     c.norm_kind = NormKind::kRms;
     c.feed_forward = FeedForwardOf("swiglu");
@@ -81,9 +82,9 @@ std::vector<Case> Cases() {
       SetKey(c, "local_context", kind == MixerKind("local") ? 4 : 0);
     });
   }
-  for (const char* name : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
-                           "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-                           "gated-full"}) {
+  for (const char* name :
+       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+        "kda", "rwkv6", "rwkv7", "gated-full"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }

@@ -85,7 +85,8 @@ void ForEveryConfig(const std::function<void(const ModelConfig&)>& check) {
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.attention), " ", Name(c.positions), " ",
                 Name(c.position_combine), " ", Name(c.rotary_place), " ",
-                Name(c.norm), " ", Name(c.activation), " ", Name(KeyOf<Denominator>(c, "denominator")),
+                Name(c.norm), " ", Name(c.activation), " ",
+                Name(KeyOf<Denominator>(c, "denominator")),
                 c.tied_head ? " tied" : "", c.final_norm ? " final_norm" : "");
 }
 
@@ -156,8 +157,7 @@ TEST(LanguageModel, LaterTokensChangeNoEarlierLogits) {
   torch::NoGradGuard no_grad;
   // 150 tokens: several chunks; the first changed token is inside one.
   for (const int64_t changed : {1, 77, 149}) {
-    for (const AttentionKind kind :
-         {MixerKind("linear"), MixerKind("full")}) {
+    for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
       for (const RotaryPlace place :
            {RotaryPlace::kBefore, RotaryPlace::kAfter}) {
         ModelConfig config = SmallConfig();
@@ -191,8 +191,7 @@ TEST(LanguageModel, RowsOfTheBatchAreIndependent) {
 }
 
 TEST(LanguageModel, EmptySequencesAndBatches) {
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
     ModelConfig config = SmallConfig();
     config.attention = kind;
     LanguageModel model = EvalModel(config);

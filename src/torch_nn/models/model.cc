@@ -137,10 +137,10 @@ void SaveWeights(const ModelImpl& model, const std::string& path,
 }
 
 void LoadWeights(ModelImpl& model, const std::string& path) {
-  const auto source = (std::filesystem::is_directory(path)
-                           ? OpenWeightSource(path)
-                           : OpenWeightFile(path))
-                          .Take();
+  const auto source =
+      (std::filesystem::is_directory(path) ? OpenWeightSource(path)
+                                           : OpenWeightFile(path))
+          .Take();
   const std::vector<const WeightTensor*> tensors =
       MatchTensors(*source, model.config());
   torch::NoGradGuard no_grad;

@@ -25,8 +25,8 @@ struct Batch {
   // seq2seq: what the decoder reads, and its lengths (undefined: U)
   torch::Tensor target_in;       // [B, U] int64
   torch::Tensor target_lengths;  // [B] int64 in [0, U]
-  // lm, image: tokens are the piece here of a sequence that is cut over ranks; no
-  // lengths then. Null: a whole sequence. Outlives the batch.
+  // lm, image: tokens are the piece here of a sequence that is cut over ranks;
+  // no lengths then. Null: a whole sequence. Outlives the batch.
   const SequenceCut* cut = nullptr;
 };
 
@@ -82,8 +82,9 @@ void SaveWeights(const ModelImpl& model, const std::string& path,
 
 /// Reads weights into the model, from a file or from a model directory (whose
 /// shards, if it has some, have an index); every tensor of WeightShapes() must
-/// be there with its shape and nothing else. F32, BF16 and F16 are widened. Throws
-/// FormatError naming file and tensor, or IoError, with the model untouched.
+/// be there with its shape and nothing else. F32, BF16 and F16 are widened.
+/// Throws FormatError naming file and tensor, or IoError, with the model
+/// untouched.
 void LoadWeights(ModelImpl& model, const std::string& path);
 
 }  // namespace tarn::nn

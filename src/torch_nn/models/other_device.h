@@ -52,8 +52,8 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<torch::kPrivateUse1> {
 
 inline torch::Tensor Empty(at::IntArrayRef size,
                            std::optional<at::ScalarType> dtype,
-                           std::optional<at::Layout>,
-                           std::optional<at::Device>, std::optional<bool>,
+                           std::optional<at::Layout>, std::optional<at::Device>,
+                           std::optional<bool>,
                            std::optional<at::MemoryFormat> format) {
   return at::detail::empty_generic(
       size, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
@@ -66,8 +66,7 @@ inline torch::Tensor EmptyStrided(at::IntArrayRef size, at::IntArrayRef stride,
                                   std::optional<at::Device>,
                                   std::optional<bool>) {
   return at::detail::empty_strided_generic(
-      size, stride, &memory,
-      c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+      size, stride, &memory, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
       c10::dtype_or_default(dtype));
 }
 
@@ -96,10 +95,10 @@ inline torch::Tensor CopyFromAndResize(const torch::Tensor& from,
 // another device are refused unless they are single numbers.
 inline void OnCopies(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto check = [&](const torch::Tensor& tensor) {
-    TORCH_CHECK(!tensor.defined() || tensor.device() == kDevice ||
-                    tensor.dim() == 0,
-                op.schema().name(), ": want tensors on ", kDevice,
-                ", got one on ", tensor.device());
+    TORCH_CHECK(
+        !tensor.defined() || tensor.device() == kDevice || tensor.dim() == 0,
+        op.schema().name(), ": want tensors on ", kDevice, ", got one on ",
+        tensor.device());
   };
   const size_t count = op.schema().arguments().size();
   for (size_t i = stack->size() - count; i < stack->size(); ++i) {

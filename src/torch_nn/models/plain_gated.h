@@ -42,7 +42,9 @@ class GatedLoop {
         weights_(weights),
         prefix_(prefix) {
     const bool grouped = Is({"mamba2", "deltanet", "gdn", "kda"});
-    key_heads_ = grouped && KeyOf<int64_t>(c_, "key_heads") > 0 ? KeyOf<int64_t>(c_, "key_heads") : c_.n_heads;
+    key_heads_ = grouped && KeyOf<int64_t>(c_, "key_heads") > 0
+                     ? KeyOf<int64_t>(c_, "key_heads")
+                     : c_.n_heads;
   }
 
   // x [B, T, D] -> [B, T, D].
@@ -165,8 +167,8 @@ class GatedLoop {
       token.gamma = Heads(f, c_.n_heads);
     }
     if (Is({"deltanet", "gdn", "kda"})) {
-      token.beta =
-          Logistic(Map("beta", x)) * (KeyOf<bool>(c_, "negative_eigenvalues") ? 2.0 : 1.0);
+      token.beta = Logistic(Map("beta", x)) *
+                   (KeyOf<bool>(c_, "negative_eigenvalues") ? 2.0 : 1.0);
     }
     token.q = Heads(q, key_heads_);
     token.k = Heads(k, key_heads_);

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "config/model_config.h"
-#include "feed_forward/moe_form.h"
 #include "core/feature_map.h"
+#include "feed_forward/moe_form.h"
 #include "torch_nn/models/plain_gated_softmax.h"
 #include "torch_nn/models/plain_rwkv.h"
 #include "torch_nn/torch.h"
@@ -44,7 +44,8 @@ inline torch::Tensor Affine(const Weights& weights, const std::string& name,
 
 inline torch::Tensor Normed(const ModelConfig& config, const Weights& weights,
                             const std::string& name, const torch::Tensor& x) {
-  const torch::Tensor& weight = weights.at(name + ".weight");
+  const torch::Tensor weight =
+      weights.at(name + ".weight") + config.norm_offset;
   if (config.norm_kind == NormKind::kRms) {
     return x * weight / torch::sqrt(x.pow(2).mean(-1, true) + config.norm_eps);
   }
@@ -138,8 +139,9 @@ struct Rule {
 inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
   AttentionKind kind = config.attention;
   if (kind == MixerKind("conditional-full")) {
-    kind = allowed.size(-1) > KeyOf<int64_t>(config, "length_limit") ? MixerKind("linear")
-                                                  : MixerKind("full");
+    kind = allowed.size(-1) > KeyOf<int64_t>(config, "length_limit")
+               ? MixerKind("linear")
+               : MixerKind("full");
   }
   return {kind, config.positions == Positions::kRotary, allowed};
 }
@@ -207,7 +209,8 @@ inline torch::Tensor Attend(const ModelConfig& config, const Rule& rule,
   keys = Phi(KeyOf<FeatureMap>(config, "feature_map"), keys, rule.omega);
   const torch::Tensor kept = allowed.to(queries.dtype());
   torch::Tensor products = torch::matmul(queries, keys.mT());
-  if (KeyOf<FeatureMap>(config, "feature_map") == FeatureMap::kPoly2) {  // 1 + 2 y + y^2
+  if (KeyOf<FeatureMap>(config, "feature_map") ==
+      FeatureMap::kPoly2) {  // 1 + 2 y + y^2
     products =
         (1 + products / std::sqrt(static_cast<double>(config.d_key))).pow(2);
   }
@@ -271,8 +274,8 @@ inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
   const auto expert = [&](const std::string& from, int64_t e,
                           const torch::Tensor& row) {
     const auto map = [&](const char* which, const torch::Tensor& y) {
-      const torch::Tensor& w = weights.at(
-          e < 0 ? from + which + ".weight" : from + which);
+      const torch::Tensor& w =
+          weights.at(e < 0 ? from + which + ".weight" : from + which);
       return torch::mv(e < 0 ? w : w.select(0, e), y);
     };
     torch::Tensor h = map("linear1", row);
@@ -288,7 +291,8 @@ inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
   };
   std::vector<torch::Tensor> out;
   for (const torch::Tensor& row : x.reshape({-1, x.size(-1)}).unbind(0)) {
-    const torch::Tensor logits = torch::mv(weights.at(name + ".router.weight"), row);
+    const torch::Tensor logits =
+        torch::mv(weights.at(name + ".router.weight"), row);
     const torch::Tensor scores = form.router == RouterKind::kSigmoid
                                      ? 1 / (1 + torch::exp(-logits))
                                      : torch::softmax(logits, 0);
@@ -297,13 +301,15 @@ inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
     for (int64_t j = 0; j < form.per_token; ++j) {
       const torch::Tensor share =
           form.scale * (form.normalize ? best[j] / best.sum() : best[j]);
-      y = y + share * expert(name + ".experts.", chosen[j].item<int64_t>(), row);
+      y = y +
+          share * expert(name + ".experts.", chosen[j].item<int64_t>(), row);
     }
     if (form.shared_width > 0) {
       torch::Tensor shared = expert(name + ".shared.", -1, row);
       if (form.shared_gate) {
-        shared = shared / (1 + torch::exp(-torch::mv(
-                                   weights.at(name + ".shared_gate.weight"), row)));
+        shared =
+            shared / (1 + torch::exp(-torch::mv(
+                              weights.at(name + ".shared_gate.weight"), row)));
       }
       y = y + shared;
     }
@@ -337,8 +343,9 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
   if (part == "swiglu" || part == "geglu") {
     const torch::Tensor gate = product(".linear1.weight", x);
     const torch::Tensor curve =
-        part == "swiglu" ? gate / (1 + torch::exp(-gate))
-                         : gate * 0.5 * (1.0 + torch::erf(gate / std::sqrt(2.0)));
+        part == "swiglu"
+            ? gate / (1 + torch::exp(-gate))
+            : gate * 0.5 * (1.0 + torch::erf(gate / std::sqrt(2.0)));
     return product(".linear2.weight", curve * product(".linear3.weight", x));
   }
   if (part == "moe") return Mixture(config, weights, name, x);
@@ -354,40 +361,53 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
                     : u * 0.5 * (1.0 + torch::erf(u / std::sqrt(2.0))));
 }
 
+// The residual sum with a part, with its norms by their place.
+template <typename Part>
+torch::Tensor Summed(const ModelConfig& config, const Weights& weights,
+                     const std::string& norm, const torch::Tensor& x,
+                     const Part& part) {
+  const auto by = [&](const char* ending, const torch::Tensor& y) {
+    return Normed(config, weights, norm + ending, y);
+  };
+  const double factor = config.residual_factor;
+  switch (config.norm) {
+    case Norm::kPost:
+      return by("", x + factor * part(x));
+    case Norm::kPre:
+      return x + factor * part(by("", x));
+    case Norm::kAfter:
+      return x + factor * by("", part(x));
+    case Norm::kBoth:
+      return x + factor * by("_after", part(by("", x)));
+    case Norm::kNone:
+      break;
+  }
+  return x + factor * part(x);
+}
+
 // config: as the layer sees it.
 inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
                            const std::string& name, const torch::Tensor& x,
                            const torch::Tensor& allowed) {
-  const auto norm = [&](const char* which, const torch::Tensor& y) {
-    return Normed(config, weights, name + which, y);
-  };
   const auto attention = [&](const torch::Tensor& u) {
     return Attention(config, weights, name + ".attention", u, u,
                      SelfRule(config, allowed));
   };
-  const bool none = std::string(Name(config.feed_forward)) == "none";
-  if (config.norm == Norm::kPre) {
-    const torch::Tensor x1 = x + attention(norm(".norm1", x));
-    if (none) return x1;
-    return x1 + FeedForward(config, weights, name, norm(".norm2", x1));
-  }
-  const torch::Tensor x1 = norm(".norm1", x + attention(x));
-  if (none) return x1;
-  return norm(".norm2", x1 + FeedForward(config, weights, name, x1));
+  const torch::Tensor x1 =
+      Summed(config, weights, name + ".norm1", x, attention);
+  if (std::string(Name(config.feed_forward)) == "none") return x1;
+  return Summed(config, weights, name + ".norm2", x1,
+                [&](const torch::Tensor& u) {
+                  return FeedForward(config, weights, name, u);
+                });
 }
 
 // x [B, U, D]; memory [B, T, D], of which `kept` [B, 1, 1, T] may be read.
 // config: as the layer sees it; cross_config: as its cross attention does.
-inline torch::Tensor DecoderLayer(const ModelConfig& config,
-                                  const ModelConfig& cross_config,
-                                  const Weights& weights,
-                                  const std::string& name,
-                                  const torch::Tensor& x,
-                                  const torch::Tensor& memory,
-                                  const torch::Tensor& kept) {
-  const auto norm = [&](const char* which, const torch::Tensor& y) {
-    return Normed(config, weights, name + which, y);
-  };
+inline torch::Tensor DecoderLayer(
+    const ModelConfig& config, const ModelConfig& cross_config,
+    const Weights& weights, const std::string& name, const torch::Tensor& x,
+    const torch::Tensor& memory, const torch::Tensor& kept) {
   const auto self = [&](const torch::Tensor& u) {
     return Attention(config, weights, name + ".self_attention", u, u,
                      SelfRule(config, Causal(u.size(1))));
@@ -397,14 +417,12 @@ inline torch::Tensor DecoderLayer(const ModelConfig& config,
     return Attention(cross_config, weights, name + ".cross_attention", u,
                      memory, rule);
   };
-  if (config.norm == Norm::kPre) {
-    const torch::Tensor x1 = x + self(norm(".norm1", x));
-    const torch::Tensor x2 = x1 + cross(norm(".norm2", x1));
-    return x2 + FeedForward(config, weights, name, norm(".norm3", x2));
-  }
-  const torch::Tensor x1 = norm(".norm1", x + self(x));
-  const torch::Tensor x2 = norm(".norm2", x1 + cross(x1));
-  return norm(".norm3", x2 + FeedForward(config, weights, name, x2));
+  const torch::Tensor x1 = Summed(config, weights, name + ".norm1", x, self);
+  const torch::Tensor x2 = Summed(config, weights, name + ".norm2", x1, cross);
+  return Summed(config, weights, name + ".norm3", x2,
+                [&](const torch::Tensor& u) {
+                  return FeedForward(config, weights, name, u);
+                });
 }
 
 // x [B, T, width] with its positions, [B, T, D].
@@ -437,7 +455,8 @@ inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
                               const std::string& position_table,
                               const torch::Tensor& tokens) {
   return Placed(config, weights, position_table,
-                weights.at(token_table + ".weight").index({tokens}));
+                config.embedding_factor *
+                    weights.at(token_table + ".weight").index({tokens}));
 }
 
 // The stack under `prefix` ("", "encoder."): layers and final norm.
@@ -456,7 +475,8 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
                           const torch::Tensor& x) {
   const torch::Tensor& table = weights.at(
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
-  return torch::matmul(x, table.t()) + weights.at("predictor.bias");
+  return config.logit_factor *
+         (torch::matmul(x, table.t()) + weights.at("predictor.bias"));
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.

@@ -28,8 +28,8 @@ class RwkvLoop {
 
   // x [B, T, D] -> [B, T, D].
   torch::Tensor Mix(const torch::Tensor& x) {
-    torch::Tensor state = torch::zeros(
-        {x.size(0), c_.n_heads, c_.d_key, c_.d_key}, x.options());
+    torch::Tensor state =
+        torch::zeros({x.size(0), c_.n_heads, c_.d_key, c_.d_key}, x.options());
     torch::Tensor before = torch::zeros({x.size(0), x.size(2)}, x.options());
     std::vector<torch::Tensor> out;
     for (int64_t t = 0; t < x.size(1); ++t) {
@@ -62,15 +62,13 @@ class RwkvLoop {
     for (int64_t n = 0; n < At("token_shift").size(0); ++n) {
       torch::Tensor share = At("token_shift")[n];
       if (!seven_) {
-        const torch::Tensor first = torch::tanh(
-            Map("shift_down", row + step * At("shift_base")));
+        const torch::Tensor first =
+            torch::tanh(Map("shift_down", row + step * At("shift_base")));
         const int64_t rank = first.size(1) / 5, d = row.size(1);
-        share = share +
-                torch::matmul(
-                    first.slice(1, n * rank, (n + 1) * rank),
-                    At("shift_up_projection.weight")
-                        .slice(0, n * d, (n + 1) * d)
-                        .t());
+        share = share + torch::matmul(first.slice(1, n * rank, (n + 1) * rank),
+                                      At("shift_up_projection.weight")
+                                          .slice(0, n * d, (n + 1) * d)
+                                          .t());
       }
       mixtures.push_back(row + step * share);
     }
@@ -86,8 +84,7 @@ class RwkvLoop {
         Heads(Map("decay_up", torch::tanh(Map("decay_down", y[1]))));
     torch::Tensor o, gate;
     if (seven_) {
-      const torch::Tensor a =
-          Logistic(Map("rate_up", Map("rate_down", y[5])));
+      const torch::Tensor a = Logistic(Map("rate_up", Map("rate_down", y[5])));
       gate = Map("gate_up", Logistic(Map("gate_down", y[4])));
       torch::Tensor c = Heads(k * At("key_scale"));
       c = c / torch::sqrt((c * c).sum(-1, true) + 1e-6);

@@ -14,7 +14,7 @@
 namespace tarn::nn::models_test {
 
 inline std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,
-                                     uint64_t seed = 1) {
+                                            uint64_t seed = 1) {
   torch::manual_seed(seed);
   auto model = MakeModel(config);
   model->eval();
@@ -66,7 +66,7 @@ inline Batch RowOf(const Batch& batch, int64_t b) {
 
 // The logits that count in row b.
 inline torch::Tensor Valid(const torch::Tensor& logits, const Batch& batch,
-                    int64_t b) {
+                           int64_t b) {
   if (logits.dim() == 2) return logits[b];
   const torch::Tensor& lengths =
       batch.target_in.defined() ? batch.target_lengths : batch.lengths;
@@ -74,7 +74,8 @@ inline torch::Tensor Valid(const torch::Tensor& logits, const Batch& batch,
 }
 
 inline torch::Tensor PlainLogits(const ModelConfig& config,
-                          const plain::Weights& weights, const Batch& row) {
+                                 const plain::Weights& weights,
+                                 const Batch& row) {
   const torch::Tensor frames =
       row.frames.defined() ? row.frames.to(torch::kFloat64) : row.frames;
   switch (config.arch) {

@@ -20,14 +20,16 @@ double BetweenLayers(const ModelConfig& config) {
 }
 
 bool ComputesIn(torch::ScalarType type) {
-  const char* asked = type == torch::kHalf ? "mkldnn::_is_mkldnn_fp16_supported"
-                                           : "mkldnn::_is_mkldnn_bf16_supported";
+  const char* asked = type == torch::kHalf
+                          ? "mkldnn::_is_mkldnn_fp16_supported"
+                          : "mkldnn::_is_mkldnn_bf16_supported";
   const auto op = c10::Dispatcher::singleton().findSchema({asked, ""});
   return op.has_value() && op->typed<bool()>().call();
 }
 
-// Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU, and that has
-// none where the CPU has no instructions for them. There recurrent layers stay in float32.
+// Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU, and
+// that has none where the CPU has no instructions for them. There recurrent
+// layers stay in float32.
 class RecurrentAutocast {
  public:
   explicit RecurrentAutocast(const torch::Tensor& x) {

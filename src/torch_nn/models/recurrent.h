@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "config/model_config.h"
-#include "torch_nn/models/model.h"
 #include "torch_nn/layers/embedding.h"
+#include "torch_nn/models/model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

@@ -22,8 +22,8 @@ Seq2SeqImpl::Seq2SeqImpl(const ModelConfig& config)
   predictor_ = register_module("predictor", Predictor(config_));
 }
 
-std::vector<MixerState> Seq2SeqImpl::Memories(
-    const torch::Tensor& tokens, const torch::Tensor& lengths) {
+std::vector<MixerState> Seq2SeqImpl::Memories(const torch::Tensor& tokens,
+                                              const torch::Tensor& lengths) {
   const torch::Tensor x = source_(kSource, tokens);
   const torch::Tensor key_mask = PrefixMask(kSource, lengths, x);
   return decoder_->MemoryStates(encoder_(x, key_mask), key_mask, lengths);

@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "config/model_config.h"
-#include "torch_nn/models/model.h"
 #include "torch_nn/layers/decoder.h"
 #include "torch_nn/layers/embedding.h"
 #include "torch_nn/layers/encoder.h"
+#include "torch_nn/models/model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {
@@ -44,7 +44,7 @@ class Seq2SeqImpl : public ModelImpl {
 
  private:
   std::vector<MixerState> Memories(const torch::Tensor& tokens,
-                                       const torch::Tensor& lengths);
+                                   const torch::Tensor& lengths);
 
   TokenEmbedding source_;
   TokenEmbedding target_;

@@ -15,7 +15,6 @@ namespace tarn::nn::models_test {
 
 constexpr int64_t kVocab = 13;
 
-
 inline ModelConfig SmallConfig(Arch arch) {
   ModelConfig config;
   config.arch = arch;
@@ -48,14 +47,18 @@ inline std::vector<ModelConfig> KindVariants(Arch arch) {
     });
   }
   for (const int64_t topk : {2, 32}) {
-    add([&](ModelConfig& c) { c.attention = MixerKind("exact-topk"), SetKey(c, "topk", topk); });
+    add([&](ModelConfig& c) {
+      c.attention = MixerKind("exact-topk"), SetKey(c, "topk", topk);
+    });
   }
   add([](ModelConfig& c) {
-    c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3), c.positions = Positions::kRotary;
+    c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3),
+    c.positions = Positions::kRotary;
   });
   for (const int64_t limit : {3, 100}) {
     add([&](ModelConfig& c) {
-      c.attention = MixerKind("conditional-full"), SetKey(c, "length_limit", limit);
+      c.attention = MixerKind("conditional-full"),
+      SetKey(c, "length_limit", limit);
       SetKey(c, "feature_map", FeatureMap::kFavorPositive);
     });
   }
@@ -80,7 +83,9 @@ inline std::vector<ModelConfig> KindVariants(Arch arch) {
   }
   for (const FeatureMap map :
        {FeatureMap::kFavor, FeatureMap::kFavorPositive}) {
-    add([&](ModelConfig& c) { SetKey(c, "feature_map", map), SetKey(c, "stabilise", true); });
+    add([&](ModelConfig& c) {
+      SetKey(c, "feature_map", map), SetKey(c, "stabilise", true);
+    });
   }
   add([](ModelConfig& c) { SetKey(c, "denominator", Denominator::kSigned); });
   return configs;
@@ -225,7 +230,8 @@ inline std::vector<ModelConfig> GatedVariants() {
 inline std::vector<ModelConfig> HashVariants(Arch arch) {
   std::vector<ModelConfig> configs;
   for (const AttentionKind kind :
-       {MixerKind("clustered"), MixerKind("improved-clustered"), MixerKind("causal-improved-clustered"), MixerKind("reformer")}) {
+       {MixerKind("clustered"), MixerKind("improved-clustered"),
+        MixerKind("causal-improved-clustered"), MixerKind("reformer")}) {
     ModelConfig config = SmallConfig(arch);
     config.attention = kind;
     SetKey(config, "clusters", 3);
@@ -289,8 +295,7 @@ inline std::vector<ModelConfig> EarlierVariants(Arch arch) {
 inline std::vector<ModelConfig> Variants(Arch arch) {
   if (arch > Arch::kSeq2seq) return EarlierVariants(arch);
   std::vector<ModelConfig> configs;
-  for (const AttentionKind kind :
-       {MixerKind("linear"), MixerKind("full")}) {
+  for (const AttentionKind kind : {MixerKind("linear"), MixerKind("full")}) {
     for (const Norm norm : {Norm::kPre, Norm::kPost}) {
       for (const Positions positions :
            {Positions::kNone, Positions::kSinusoidal, Positions::kLearned,
@@ -349,12 +354,13 @@ inline std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
                 " ", Name(c.positions), " ", Name(c.rotary_place), " ",
                 Name(c.norm), " ", Name(c.norm_kind), " ", Name(c.feed_forward),
-                " ", Name(KeyOf<Denominator>(c, "denominator")), " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
-                Name(c.task), " ", c.n_layers);
+                " ", Name(KeyOf<Denominator>(c, "denominator")), " ",
+                Name(KeyOf<FeatureMap>(c, "feature_map")), " ", Name(c.task),
+                " ", c.n_layers);
 }
 
 inline const std::vector<Arch> kArchs = {Arch::kDecoder, Arch::kEncoder,
-                                  Arch::kSeq2seq, Arch::kRnn,
-                                  Arch::kLstm,    Arch::kCnn};
+                                         Arch::kSeq2seq, Arch::kRnn,
+                                         Arch::kLstm,    Arch::kCnn};
 
 }  // namespace tarn::nn::models_test

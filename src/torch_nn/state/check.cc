@@ -93,8 +93,7 @@ void CheckMemoryLengths(const std::string& where, const MixerState& part,
     }
   }
   if (!torch::equal(counted, part.lengths)) {
-    fail(where + ".lengths", "the number of rows that count",
-         "another number");
+    fail(where + ".lengths", "the number of rows that count", "another number");
   }
 }
 

@@ -25,7 +25,8 @@ std::vector<std::vector<torch::Tensor>> SequenceCut::Earlier(
   if (!earlier.empty()) return earlier;
   // The values of `initial`, in a graph that leads to the exchange.
   earlier.push_back(tensors_of(0));
-  const torch::Tensor always = torch::ones({}, all.options().dtype(torch::kBool));
+  const torch::Tensor always =
+      torch::ones({}, all.options().dtype(torch::kBool));
   for (size_t i = 0; i < initial.size(); ++i) {
     earlier[0][i] = torch::where(always, initial[i], earlier[0][i]);
   }
@@ -38,8 +39,9 @@ torch::Tensor SequenceCut::LastRowsBefore(const torch::Tensor& rows,
   const torch::Tensor own = rows.slice(1, rows.size(1) - last);
   const torch::Tensor all = ranks->Gather(own.flatten());
   const int64_t rank = ranks->rank();
-  return all[std::max<int64_t>(rank - 1, 0)].view(own.sizes()).slice(
-      1, 0, rank == 0 ? 0 : last);
+  return all[std::max<int64_t>(rank - 1, 0)]
+      .view(own.sizes())
+      .slice(1, 0, rank == 0 ? 0 : last);
 }
 
 torch::Tensor SequenceCut::EarlierRows(const torch::Tensor& rows,
@@ -50,13 +52,16 @@ torch::Tensor SequenceCut::EarlierRows(const torch::Tensor& rows,
   std::vector<int64_t> filling = rows.sizes().vec();
   filling[1] = most - rows.size(1);
   const torch::Tensor even =
-      filling[1] == 0 ? rows
-                      : torch::cat({rows, torch::zeros(filling, rows.options())}, 1);
+      filling[1] == 0
+          ? rows
+          : torch::cat({rows, torch::zeros(filling, rows.options())}, 1);
   const torch::Tensor all = ranks->Gather(even.flatten());
-  std::vector<torch::Tensor> pieces = {all[0].view(even.sizes()).slice(1, 0, 0)};
+  std::vector<torch::Tensor> pieces = {
+      all[0].view(even.sizes()).slice(1, 0, 0)};
   for (int64_t rank = 0; rank < ranks->rank(); ++rank) {
-    pieces.push_back(all[rank].view(even.sizes()).slice(
-        1, 0, Begin(rank + 1) - Begin(rank)));
+    pieces.push_back(all[rank]
+                         .view(even.sizes())
+                         .slice(1, 0, Begin(rank + 1) - Begin(rank)));
   }
   return torch::cat(pieces, 1).slice(1, std::max<int64_t>(begin() - last, 0));
 }

@@ -13,20 +13,21 @@
 
 namespace tarn::nn {
 
-/// How the ranks of a sequence exchange numbers. Every rank makes the same calls in
-/// the same order.
+/// How the ranks of a sequence exchange numbers. Every rank makes the same
+/// calls in the same order.
 class SequenceRanks {
  public:
   virtual ~SequenceRanks() = default;
   virtual int64_t rank() const = 0;
   virtual int64_t size() const = 0;
-  /// own [n], n the same on all ranks -> [size, n]. Differentiable: the gradient of
-  /// `own` is the sum over the ranks of those of its row.
+  /// own [n], n the same on all ranks -> [size, n]. Differentiable: the
+  /// gradient of `own` is the sum over the ranks of those of its row.
   virtual torch::Tensor Gather(const torch::Tensor& own) const = 0;
 };
 
-/// `tokens` tokens over the ranks: rank r holds [Begin(r), Begin(r + 1)), a piece as
-/// long as any other or one token shorter. A value; `ranks` outlives it.
+/// `tokens` tokens over the ranks: rank r holds [Begin(r), Begin(r + 1)), a
+/// piece as long as any other or one token shorter. A value; `ranks` outlives
+/// it.
 struct SequenceCut {
   const SequenceRanks* ranks = nullptr;
   int64_t tokens = 0;
@@ -43,17 +44,18 @@ struct SequenceCut {
     return rows.slice(1, begin(), end());
   }
 
-  /// own: tensors that have these shapes on all ranks. Returns those of the earlier
-  /// ranks, the first rank first, or `initial` where there is none; differentiable.
-  /// One exchange. What it returns has to be used on every rank: the first, which
-  /// needs nothing of the others, receives their gradients through it.
+  /// own: tensors that have these shapes on all ranks. Returns those of the
+  /// earlier ranks, the first rank first, or `initial` where there is none;
+  /// differentiable. One exchange. What it returns has to be used on every
+  /// rank: the first, which needs nothing of the others, receives their
+  /// gradients through it.
   std::vector<std::vector<torch::Tensor>> Earlier(
       const std::vector<torch::Tensor>& own,
       const std::vector<torch::Tensor>& initial) const;
-  /// rows [B, size(), ...] -> the rows of the `last` tokens in front of this piece,
-  /// [B, min(begin(), last), ...]; differentiable, and to be used on every rank. One
-  /// exchange of the rows of all ranks, or of as many as `last` where no piece is
-  /// shorter than that.
+  /// rows [B, size(), ...] -> the rows of the `last` tokens in front of this
+  /// piece, [B, min(begin(), last), ...]; differentiable, and to be used on
+  /// every rank. One exchange of the rows of all ranks, or of as many as `last`
+  /// where no piece is shorter than that.
   torch::Tensor EarlierRows(const torch::Tensor& rows, int64_t last) const;
 
  private:

@@ -115,7 +115,8 @@ class Reader {
   void RequireVersion() const {
     if (Text("version") == kVersion) return;
     Refuse("version",
-           StrCat(kVersion, " (a state file of another version is not read: "
+           StrCat(kVersion,
+                  " (a state file of another version is not read: "
                   "feed the model the tokens again and save its state)"),
            Quoted(Text("version")));
   }
@@ -208,8 +209,7 @@ StackState LoadState(const ModelImpl& model, const std::string& path) {
     part.lengths = file.Lengths(where + ".lengths");
     for (size_t i = 0; i < part.tensors().size(); ++i) {
       const StateSlot& slot = part.form().slots[i];
-      part.tensors()[i] =
-          file.Tensor(StrCat(where, ".", slot.spec.name), slot);
+      part.tensors()[i] = file.Tensor(StrCat(where, ".", slot.spec.name), slot);
     }
   });
   file.CheckAllRead();

@@ -46,19 +46,27 @@ std::vector<ModelConfig> Variants() {
   const std::vector<Change> changes = {
       [](ModelConfig&) {},
       [](ModelConfig& c) { SetKey(c, "denominator", Denominator::kSigned); },
-      [](ModelConfig& c) { SetKey(c, "feature_map", FeatureMap::kRff), SetKey(c, "n_dims", 9); },
       [](ModelConfig& c) {
-        SetKey(c, "feature_map", FeatureMap::kFavor), SetKey(c, "stabilise", true);
+        SetKey(c, "feature_map", FeatureMap::kRff), SetKey(c, "n_dims", 9);
+      },
+      [](ModelConfig& c) {
+        SetKey(c, "feature_map", FeatureMap::kFavor),
+            SetKey(c, "stabilise", true);
       },
       [](ModelConfig& c) {
         c.positions = Positions::kRotary;
         c.rotary_place = RotaryPlace::kAfter;
       },
       [](ModelConfig& c) { c.attention = MixerKind("full"), c.d_value = 3; },
-      [](ModelConfig& c) { c.attention = MixerKind("local"), SetKey(c, "local_context", 4); },
-      [](ModelConfig& c) { c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3); },
       [](ModelConfig& c) {
-        c.attention = MixerKind("aft-full"), SetKey(c, "max_sequence_length", 30);
+        c.attention = MixerKind("local"), SetKey(c, "local_context", 4);
+      },
+      [](ModelConfig& c) {
+        c.attention = MixerKind("exact-topk"), SetKey(c, "topk", 3);
+      },
+      [](ModelConfig& c) {
+        c.attention = MixerKind("aft-full"),
+        SetKey(c, "max_sequence_length", 30);
         SetKey(c, "aft_parameterization", 5);
       },
       [](ModelConfig& c) { c.attention = MixerKind("aft-simple"); },
@@ -73,8 +81,7 @@ std::vector<ModelConfig> Variants() {
     for (const Change& change : changes) {
       ModelConfig config = Config(arch);
       change(config);
-      if (arch == Arch::kDecoder &&
-          config.cross_attention != kDerivedMixer) {
+      if (arch == Arch::kDecoder && config.cross_attention != kDerivedMixer) {
         continue;
       }
       FinishConfig(config);
@@ -86,7 +93,8 @@ std::vector<ModelConfig> Variants() {
 
 std::string TextOf(const ModelConfig& c) {
   return StrCat(Name(c.arch), " ", LayersText(c), " ", Name(c.cross_attention),
-                " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ", Name(KeyOf<Denominator>(c, "denominator")));
+                " ", Name(KeyOf<FeatureMap>(c, "feature_map")), " ",
+                Name(KeyOf<Denominator>(c, "denominator")));
 }
 
 std::shared_ptr<ModelImpl> EvalModel(const ModelConfig& config,

@@ -77,8 +77,7 @@ inline void AftScan(const AftColumns& in, const AftRows& state, double* out) {
     const int64_t row = i * in.width;
     for (int64_t c = in.begin; c < in.end; ++c) {
       const double b = state.b[c];
-      out[row + c] =
-          b == 0.0 ? 0.0 : AftGate(in.q[row + c]) * (state.a[c] / b);
+      out[row + c] = b == 0.0 ? 0.0 : AftGate(in.q[row + c]) * (state.a[c] / b);
     }
   }
   absorb_to(in.keys);

@@ -63,9 +63,8 @@ AftSimpleState KernelState(const at::Tensor& m, const at::Tensor& a,
 
 void KernelForward(const AftSimpleCall& in, Held& held, at::Tensor& out) {
   TorchExecutor executor;
-  AftSimpleForward(KernelInputs(in, held),
-                   KernelState(held.m, held.a, held.b), ViewOf("out", out),
-                   executor);
+  AftSimpleForward(KernelInputs(in, held), KernelState(held.m, held.a, held.b),
+                   ViewOf("out", out), executor);
 }
 
 void KernelBackward(const AftSimpleCall& in, Held& held,

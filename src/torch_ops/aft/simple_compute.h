@@ -30,9 +30,8 @@ struct AftSimpleResultGradients {
 };
 
 /// Gradients of queries, keys, values, and the initial m, a, b.
-using AftSimpleGradientResults =
-    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor,
-               at::Tensor>;
+using AftSimpleGradientResults = std::tuple<at::Tensor, at::Tensor, at::Tensor,
+                                            at::Tensor, at::Tensor, at::Tensor>;
 
 AftSimpleResults ComputeAftSimple(const AftSimpleCall& in);
 /// The composed form, on any device, differentiable to any order.

@@ -72,8 +72,8 @@ StepResults CallStep(const StepOperands& in, const Settings& settings);
 
 /// The composed form, from plain torch operators, which run on any device and
 /// which autograd follows to any order: chunked, O(T + S) time and memory, sums
-/// in float32 (float64 for float64). Every option as in the kernel, but a NaN in
-/// a key or value that is not masked spreads over its sequence and head.
+/// in float32 (float64 for float64). Every option as in the kernel, but a NaN
+/// in a key or value that is not masked spreads over its sequence and head.
 Results ComposedLinearAttention(const Operands& in, const Settings& settings,
                                 bool return_state);
 

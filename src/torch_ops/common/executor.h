@@ -24,8 +24,8 @@ class TorchExecutor final : public Executor {
   int width_;
 };
 
-/// Workers for a pass over so many entries: one below 32,768, a few microseconds
-/// of one thread, where waking another costs more than it saves.
+/// Workers for a pass over so many entries: one below 32,768, a few
+/// microseconds of one thread, where waking another costs more than it saves.
 inline int WorkersFor(int64_t entries) {
   constexpr int64_t kLeastEntries = 1 << 15;
   return entries < kLeastEntries ? 1 : std::numeric_limits<int>::max();

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "kernels/simd_target.h"
-#include "torch_ops/common/ops.h"
 #include "torch_ops/common/call.h"
+#include "torch_ops/common/ops.h"
 
 // The Python package reads this text from the file before it loads the library:
 // a library built against another torch fails with one clear line.

@@ -18,9 +18,9 @@
 namespace tarn::ops {
 namespace {
 
-// Below this torch's own allocation is as fast. Above it, the C library gives much
-// of what a training step frees back to the system, and the next step faults for
-// every page of it again.
+// Below this torch's own allocation is as fast. Above it, the C library gives
+// much of what a training step frees back to the system, and the next step
+// faults for every page of it again.
 constexpr size_t kSmallest = size_t{1} << 16;
 // Sizes of blocks, so that those of similar tensors serve one another.
 constexpr size_t kUnit = size_t{1} << 14;

@@ -16,10 +16,11 @@ namespace tarn::ops {
 /// HV a multiple of H; key_mask [B, S] bool, true = keep, absent = keep all.
 /// Returns the output [B, T, HV, V]. float32, bfloat16 and float16 run the
 /// kernel on the CPU; float64, other devices and gradients of gradients run the
-/// composed form (ComposedLinearAttention in call.h). Differentiable to any order.
-/// Errors arrive as torch's: c10::TypeError for dtypes, c10::ValueError for
-/// shapes, ranges and devices, with the text of tarn's own error. Thread-safe.
-/// O(B T HV K V) time on torch's intra-op pool, same bits for any thread count.
+/// composed form (ComposedLinearAttention in call.h). Differentiable to any
+/// order. Errors arrive as torch's: c10::TypeError for dtypes, c10::ValueError
+/// for shapes, ranges and devices, with the text of tarn's own error.
+/// Thread-safe. O(B T HV K V) time on torch's intra-op pool, same bits for any
+/// thread count.
 at::Tensor LinearAttention(const at::Tensor& queries, const at::Tensor& keys,
                            const at::Tensor& values,
                            const LinearAttentionOptions& options,

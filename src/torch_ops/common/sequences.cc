@@ -71,8 +71,8 @@ TokenSequences SequencesOf(const at::Tensor& tokens,
   }
   const at::Tensor rows = Range(batch, tokens);
   const at::Tensor first = rows * seq_len;
-  const at::Tensor end = lengths.has_value() ? first + lengths->to(at::kLong)
-                                             : first + seq_len;
+  const at::Tensor end =
+      lengths.has_value() ? first + lengths->to(at::kLong) : first + seq_len;
   return {batch, first, end,
           rows.unsqueeze(1)
               .expand_symint({batch, seq_len})

@@ -37,8 +37,9 @@ at::Tensor KeptPositions(const std::optional<at::Tensor>& mask,
                          const std::optional<at::Tensor>& lengths,
                          const c10::SymInt& end);
 
-/// The numbers of x as dense float32 or int64, on the CPU; null where it is absent. x
-/// is replaced by the copy where one is needed, and holds the numbers.
+/// The numbers of x as dense float32 or int64, on the CPU; null where it is
+/// absent. x is replaced by the copy where one is needed, and holds the
+/// numbers.
 const float* DenseFloats(std::optional<at::Tensor>& x);
 const int64_t* DenseLongs(std::optional<at::Tensor>& x);
 

@@ -1,11 +1,11 @@
 // The elementwise recurrence from plain torch operators, as a scan by doubling:
-// after the pass of step s, the pair (a_t, b_t) holds the product of factors and
-// the sum of what was taken in over the last 2 s tokens of t's sequence,
+// after the pass of step s, the pair (a_t, b_t) holds the product of factors
+// and the sum of what was taken in over the last 2 s tokens of t's sequence,
 //   b_t <- b_t + a_t b_{t-s},  a_t <- a_t a_{t-s}
 // (Hillis and Steele 1986). Pairs never reach over the first token of a
-// sequence, so that a NaN stays in its own; factors are only multiplied, so that
-// a gate of -inf is an exact reset. The initial state enters at the end, by the
-// product of all factors before.
+// sequence, so that a NaN stays in its own; factors are only multiplied, so
+// that a gate of -inf is an exact reset. The initial state enters at the end,
+// by the product of all factors before.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -56,10 +56,10 @@ ElementwiseResults ComposedElementwise(const ElementwiseCall& call) {
   at::Tensor sum =
       at::where(used, wide.reshape_symint({tokens, channels}), zero);
   at::Tensor factor =
-      at::where(used,
-                call.gates.to(wide.scalar_type())
-                    .reshape_symint({tokens, channels}),
-                zero)
+      at::where(
+          used,
+          call.gates.to(wide.scalar_type()).reshape_symint({tokens, channels}),
+          zero)
           .exp();
   const int64_t seq_len = wide.sym_size(1).guard_int(__FILE__, __LINE__);
   for (int64_t step = 1; step < seq_len; step *= 2) {
@@ -83,9 +83,9 @@ ElementwiseResults ComposedElementwise(const ElementwiseCall& call) {
   if (!call.return_state) return {out, none, none};
   // The sum at the last token in use; where there is none, the state itself, in
   // front of the list.
-  const at::Tensor last = at::where(
-      sequences.end > sequences.first, sequences.end - 1 + sequences.count,
-      Range(sequences.count, wide));
+  const at::Tensor last = at::where(sequences.end > sequences.first,
+                                    sequences.end - 1 + sequences.count,
+                                    Range(sequences.count, wide));
   return {out, at::cat({state, sum}).index_select(0, last), none};
 }
 

@@ -36,12 +36,11 @@ struct Held {
   explicit Held(const ElementwiseCall& given) : call(given) {
     inputs.inputs = Rows("inputs", call.inputs, rows);
     // The kernel takes gates in the dtype of the inputs or in float32.
-    inputs.gates =
-        Rows("gates",
-             call.gates.scalar_type() == call.inputs.scalar_type()
-                 ? call.gates
-                 : call.gates.to(at::kFloat),
-             gates);
+    inputs.gates = Rows("gates",
+                        call.gates.scalar_type() == call.inputs.scalar_type()
+                            ? call.gates
+                            : call.gates.to(at::kFloat),
+                        gates);
     inputs.lengths = DenseLongs(call.lengths);
     inputs.cu_seqlens = DenseLongs(call.cu_seqlens);
     if (call.cu_seqlens.has_value()) {
@@ -82,9 +81,8 @@ ElementwiseGradients ComputeElementwiseGradients(const ElementwiseCall& call,
       EmptyDense(call.inputs.sizes(), call.inputs.scalar_type());
   const at::Tensor gates =
       EmptyDense(call.gates.sizes(), held.gates.scalar_type());
-  const at::Tensor initial =
-      States(call.initial_state.has_value(), held.inputs.SequenceCount(),
-             call.inputs);
+  const at::Tensor initial = States(call.initial_state.has_value(),
+                                    held.inputs.SequenceCount(), call.inputs);
   const at::Tensor given =
       (grad_out.defined() ? grad_out : at::zeros_like(call.inputs))
           .to(call.inputs.scalar_type());

@@ -23,10 +23,12 @@ using Gradients = ElementwiseGradients;
 using Signature = Results(const at::Tensor&, const at::Tensor&,
                           const OptionalTensor&, const OptionalTensor&,
                           const OptionalTensor&, bool, bool);
-using BackwardSignature = Gradients(
-    const at::Tensor&, const at::Tensor&, const OptionalTensor&,
-    const OptionalTensor&, const OptionalTensor&, const at::Tensor&,
-    const OptionalTensor&, const OptionalTensor&);
+using BackwardSignature = Gradients(const at::Tensor&, const at::Tensor&,
+                                    const OptionalTensor&,
+                                    const OptionalTensor&,
+                                    const OptionalTensor&, const at::Tensor&,
+                                    const OptionalTensor&,
+                                    const OptionalTensor&);
 
 Results Dispatch(const Call& in, bool checkpoints) {
   static const auto op = FindOp<Signature>("tarn::elementwise_recurrence");
@@ -98,8 +100,8 @@ struct ElementwiseFunction
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [out, state, checkpoints] = Dispatch(in, /*checkpoints=*/true);
     ctx->save_for_backward({in.inputs, in.gates, UndefinedOr(in.initial_state),
-                            UndefinedOr(in.lengths),
-                            UndefinedOr(in.cu_seqlens), checkpoints});
+                            UndefinedOr(in.lengths), UndefinedOr(in.cu_seqlens),
+                            checkpoints});
     ctx->saved_data["return_state"] = in.return_state;
     ctx->set_materialize_grads(false);
     if (in.return_state) {
@@ -134,9 +136,9 @@ struct ElementwiseFunction
     }
     static const auto op = FindGradientOp<BackwardSignature>(
         "tarn::elementwise_recurrence_backward");
-    const auto [inputs, gates, state] = op.call(
-        in.inputs, in.gates, in.lengths, in.cu_seqlens, in.initial_state,
-        saved[5], NoneOr(grads[0]), NoneOr(grads[1]));
+    const auto [inputs, gates, state] =
+        op.call(in.inputs, in.gates, in.lengths, in.cu_seqlens,
+                in.initial_state, saved[5], NoneOr(grads[0]), NoneOr(grads[1]));
     return {inputs, gates, in.initial_state.has_value() ? state : at::Tensor(),
             at::Tensor()};
   }
@@ -151,8 +153,8 @@ Results ForwardAutograd(const Call& in, bool checkpoints) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Dispatch(in, checkpoints);
   }
-  const variable_list r = ElementwiseFunction::apply(in.inputs, in.gates,
-                                                     in.initial_state, in);
+  const variable_list r =
+      ElementwiseFunction::apply(in.inputs, in.gates, in.initial_state, in);
   return {r[0], r[1], r[2]};
 }
 

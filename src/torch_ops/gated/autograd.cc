@@ -147,8 +147,8 @@ namespace {
 GatedResults GatedShapes(const GatedCall& in) {
   const auto [out, state, none] = GatedMeta(in, /*checkpoints=*/false);
   const std::vector<OptionalTensor> inputs = {
-      in.queries,       in.keys,  in.values, in.gates, in.extra(),
-      in.initial_state, in.reads, in.writes};
+      in.queries, in.keys,          in.values, in.gates,
+      in.extra(), in.initial_state, in.reads,  in.writes};
   const auto tied = [&](const at::Tensor& x) {
     return ShapeOf(x.sym_sizes().vec(), x, x.scalar_type(), inputs);
   };

@@ -78,8 +78,7 @@ void CheckGated(const GatedCall& in) {
       want.Sizes(name, *x, in.queries.sym_sizes().vec());
     }
   }
-  const c10::SymInt states =
-      want.Sequences(in.lengths, in.cu_seqlens, batch);
+  const c10::SymInt states = want.Sequences(in.lengths, in.cu_seqlens, batch);
   want.State(in.initial_state, in.queries,
              {states, heads, d_key, in.values.sym_size(3)});
 }

@@ -167,7 +167,8 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   g.grad_queries = ViewOf("grad_queries", queries);
   g.grad_keys = ViewOf("grad_keys", keys);
   g.grad_values = ViewOf("grad_values", values);
-  // Asked of the call: the pointer of an empty tensor is null, as if none were given.
+  // Asked of the call: the pointer of an empty tensor is null, as if none were
+  // given.
   if (call.gates.has_value() && call.gates->dim() == 1) {
     gates = EmptyDense({in.values.size[2]});
     g.grad_head_gates = Out(gates);

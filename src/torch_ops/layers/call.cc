@@ -1,7 +1,7 @@
 #include "torch_ops/layers/call.h"
 
-#include <ATen/TensorOperators.h>
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
@@ -93,8 +93,8 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
        {"affine_backward", "feed_forward_backward",
         "swiglu_feed_forward_backward", "residual_norm_backward",
         "layer_heads_forward", "layer_heads_backward", "layer_rest_forward",
-        "layer_rest_backward",
-        "linear_attention_packed_backward", "logistic_mixture_loss_backward"}) {
+        "layer_rest_backward", "linear_attention_packed_backward",
+        "logistic_mixture_loss_backward"}) {
     m.impl(op, torch::autograd::autogradNotImplementedFallback());
   }
 }
@@ -167,9 +167,9 @@ at::Tensor ComposedDropout(const at::Tensor& x, double probability,
   for (int64_t axis = 0; axis + 1 < x.dim(); ++axis) rows *= x.sym_size(axis);
   static const auto handle = FindOp<ScalesSignature>("tarn::dropout_scales");
   // `like` says where to draw, if not on the CPU.
-  const at::Tensor scales = handle.call(
-      *seed, rows, x.sym_size(-1), probability,
-      x.device() == seed->device() ? OptionalTensor() : x.detach());
+  const at::Tensor scales =
+      handle.call(*seed, rows, x.sym_size(-1), probability,
+                  x.device() == seed->device() ? OptionalTensor() : x.detach());
   return x * scales.view_symint(x.sym_sizes()).to(x.options());
 }
 

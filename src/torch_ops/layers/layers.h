@@ -110,17 +110,17 @@ at::Tensor LayerHeads(const LayerHeadsArguments& arguments);  // [rows, sum E_i]
 ///   y = base + d3 (d2 act(n weight1^T + bias1) weight2^T + bias2)
 /// Pre-norm: base = s. With end_gamma post-norm: base = n, and y is normed.
 struct LayerRestArguments {
-  at::Tensor x;                      // [rows, D]
-  at::Tensor mixed;                  // [rows, V]
-  at::Tensor out_weight;             // [D, V]
-  OptionalTensor out_bias;           // [D]
-  at::Tensor gamma;                  // [D]
-  OptionalTensor beta;               // [D], of a layer norm
-  at::Tensor weight1, bias1;         // [F, D], [F]
-  at::Tensor weight2;                // [D, F]
-  OptionalTensor bias2;              // [D]
+  at::Tensor x;                        // [rows, D]
+  at::Tensor mixed;                    // [rows, V]
+  at::Tensor out_weight;               // [D, V]
+  OptionalTensor out_bias;             // [D]
+  at::Tensor gamma;                    // [D]
+  OptionalTensor beta;                 // [D], of a layer norm
+  at::Tensor weight1, bias1;           // [F, D], [F]
+  at::Tensor weight2;                  // [D, F]
+  OptionalTensor bias2;                // [D]
   OptionalTensor end_gamma, end_beta;  // [D]
-  double eps = 1e-5;                 // of both norms
+  double eps = 1e-5;                   // of both norms
   Activation activation = Activation::kGelu;
   NormKind norm_kind = NormKind::kLayer;
   std::vector<double> dropout;  // of d1, d2, d3; empty: none

@@ -1,7 +1,7 @@
 // Linear attention from plain torch operators: what serves devices without
-// kernels and float64, and the oracle of the kernels (Katharopoulos et al. 2020,
-// eq. (8)-(11)), chunk by chunk. With S_n, z_n the sums over the chunks before
-// chunk n:
+// kernels and float64, and the oracle of the kernels (Katharopoulos et al.
+// 2020, eq. (8)-(11)), chunk by chunk. With S_n, z_n the sums over the chunks
+// before chunk n:
 //   P = mask(phi(Q) phi(K)^T);  o = (P V + phi(Q) S_n) / (P 1 + phi(Q) z_n)
 // A column of ones next to the values gives z and the denominators from the
 // same products. Sizes may be symbolic, so that compilers can trace it.
@@ -20,8 +20,8 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "torch_ops/common/call.h"
-#include "torch_ops/linear/layout.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/linear/layout.h"
 
 namespace tarn::ops {
 namespace {
@@ -146,9 +146,8 @@ class Composed {
             .transpose(1, 2)
             .unflatten_symint(3, {n_.group, n_.d_value + 1})
             .flatten(2, 3);
-    const auto [out, divisors] =
-        Divide(split.narrow_symint(-1, 0, n_.d_value),
-               split.narrow_symint(-1, n_.d_value, 1));
+    const auto [out, divisors] = Divide(split.narrow_symint(-1, 0, n_.d_value),
+                                        split.narrow_symint(-1, n_.d_value, 1));
     at::Tensor S = at::empty({0}, sums_.options()), z = at::empty_like(S);
     if (return_state) {
       const at::Tensor state =  // [sequences, HV, K, V + 1]
@@ -176,8 +175,8 @@ class Composed {
 
   // phi(Q) times the sums before each chunk, or times `known` for all chunks.
   at::Tensor FromState(const at::Tensor& known) const {
-    at::Tensor state = known.defined() ? layout_.ByChunk(known)
-                                       : layout_.Before(sums_);
+    at::Tensor state =
+        known.defined() ? layout_.ByChunk(known) : layout_.Before(sums_);
     if (initial_.defined()) state = state + layout_.ByChunk(initial_);
     return at::matmul(queries_, state);
   }
@@ -186,9 +185,9 @@ class Composed {
   at::Tensor InsideChunks() const {
     const at::Tensor slot = Range(layout_.chunk(), in_.queries);
     const at::Tensor scores = at::matmul(queries_, keys_.transpose(-1, -2));
-    return at::matmul(at::where(slot.unsqueeze(0) <= slot.unsqueeze(1), scores,
-                                Zero(scores)),
-                      values_);
+    return at::matmul(
+        at::where(slot.unsqueeze(0) <= slot.unsqueeze(1), scores, Zero(scores)),
+        values_);
   }
 
   // Numerators over denominators; rows without a denominator are 0.
@@ -285,8 +284,7 @@ Operands AsSequence(const StepOperands& in) {
   const auto with_time = [](const char* name, const at::Tensor& row) {
     if (row.dim() != 3) {
       throw ShapeError(StrCat("linear_attention_step: ", name),
-                       "3 axes [batch, heads, width]",
-                       StrCat(row.sym_sizes()));
+                       "3 axes [batch, heads, width]", StrCat(row.sym_sizes()));
     }
     return row.unsqueeze(1);
   };

@@ -1,5 +1,4 @@
 #include "torch_ops/linear/layout.h"
-#include "torch_ops/common/tensors.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -10,6 +9,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <vector>
+
+#include "torch_ops/common/tensors.h"
 
 namespace tarn::ops {
 namespace {
@@ -89,7 +90,8 @@ at::Tensor ChunkLayout::Place(const at::Tensor& rows, const c10::SymInt& before,
   if (packed_) {
     std::vector<c10::SymInt> shape = rows.sym_sizes().vec();
     shape[shape.size() - 2] = all;
-    placed = at::zeros_symint(shape, rows.options()).index_copy(-2, slots, rows);
+    placed =
+        at::zeros_symint(shape, rows.options()).index_copy(-2, slots, rows);
   } else {
     placed = Pad(rows, 1, before, all - before - rows.sym_size(-2));
   }
@@ -132,12 +134,11 @@ at::Tensor ChunkLayout::Through(const at::Tensor& sums) const {
 }
 
 at::Tensor ChunkLayout::Before(const at::Tensor& sums) const {
-  const at::Tensor earlier = Pad(
-      Through(sums).narrow_symint(2, 0, chunks_ - 1), sums.dim() - 3, 1, 0);
+  const at::Tensor earlier =
+      Pad(Through(sums).narrow_symint(2, 0, chunks_ - 1), sums.dim() - 3, 1, 0);
   if (!packed_) return earlier;
-  const at::Tensor same =
-      Pad(sequence_.narrow_symint(0, 0, chunks_ - 1) + 1, 0, 1, 0) ==
-      sequence_ + 1;
+  const at::Tensor same = Pad(sequence_.narrow_symint(0, 0, chunks_ - 1) + 1, 0,
+                              1, 0) == sequence_ + 1;
   std::vector<c10::SymInt> shape(static_cast<size_t>(sums.dim()), 1);
   shape[2] = chunks_;
   return at::where(same.view_symint(shape), earlier,
@@ -152,8 +153,8 @@ at::Tensor ChunkLayout::Total(const at::Tensor& sums) const {
                               .transpose(0, 1);  // [sequences, H, ...]
   // A sequence without tokens has no chunk; what is at its place is the
   // sum of the one before.
-  const at::Tensor empty = Pad(ends_.narrow_symint(0, 0, ends_.sym_size(0) - 1),
-                               0, 1, 0) == ends_;
+  const at::Tensor empty =
+      Pad(ends_.narrow_symint(0, 0, ends_.sym_size(0) - 1), 0, 1, 0) == ends_;
   std::vector<c10::SymInt> shape(static_cast<size_t>(last.dim()), 1);
   shape[0] = ends_.sym_size(0);
   return at::where(empty.view_symint(shape), at::zeros({}, sums.options()),

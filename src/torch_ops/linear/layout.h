@@ -18,10 +18,11 @@ namespace tarn::ops {
 
 class ChunkLayout {
  public:
-  /// Rows of `in` under `settings`; a call of packed sequences has at least one.
+  /// Rows of `in` under `settings`; a call of packed sequences has at least
+  /// one.
   ChunkLayout(const Operands& in, const Settings& settings);
 
-  int64_t chunk() const { return chunk_; }             // C slots
+  int64_t chunk() const { return chunk_; }               // C slots
   const c10::SymInt& chunks() const { return chunks_; }  // N
 
   /// Rows [.., T, width] or [.., S, width] as chunks [.., N, C, width]; slots

@@ -201,12 +201,11 @@ StepResults StepCpu(const StepOperands& in, const Settings& settings) {
     }
     const TensorView out_view = ViewOf("out", out);
     TorchExecutor executor;
-    LinearAttentionStepInto(call.options, call.inputs.queries,
-                            call.inputs.keys, call.inputs.values,
-                            {old_S.const_data_ptr<float>(),
-                             old_z.const_data_ptr<float>(), Floats(S),
-                             Floats(z)},
-                            out_view, executor);
+    LinearAttentionStepInto(
+        call.options, call.inputs.queries, call.inputs.keys, call.inputs.values,
+        {old_S.const_data_ptr<float>(), old_z.const_data_ptr<float>(),
+         Floats(S), Floats(z)},
+        out_view, executor);
     return {out.squeeze(1), S, z};
   });
 }

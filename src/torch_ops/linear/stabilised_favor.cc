@@ -293,9 +293,9 @@ MappedAttentionResult Shapes(const Operands& in, const c10::SymInt& width) {
                                  ? in.cu_seqlens->sym_size(0) - 1
                                  : in.queries.sym_size(0);
   const auto shaped = [&](const std::vector<c10::SymInt>& sizes) {
-    return ShapeOf(sizes, in.values, in.values.scalar_type(),
-                   {in.queries, in.keys, in.values, in.initial_S,
-                    in.initial_z});
+    return ShapeOf(
+        sizes, in.values, in.values.scalar_type(),
+        {in.queries, in.keys, in.values, in.initial_S, in.initial_z});
   };
   return {shaped({in.queries.sym_size(0), in.queries.sym_size(1), value_heads,
                   d_value}),

@@ -63,8 +63,7 @@ at::Tensor Grown(int64_t batch, int64_t tokens, int64_t heads, int64_t width) {
 bool IsWhole(const at::Tensor& cache, const Room& room) {
   const int64_t width = cache.size(3), token = cache.size(2) * width;
   return cache.stride(3) == 1 && cache.stride(2) == width &&
-         cache.stride(1) == token &&
-         cache.stride(0) == room.capacity * token &&
+         cache.stride(1) == token && cache.stride(0) == room.capacity * token &&
          cache.storage().nbytes() ==
              static_cast<size_t>(cache.size(0) * room.capacity * token) *
                  sizeof(float);

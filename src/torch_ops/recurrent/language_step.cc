@@ -167,11 +167,10 @@ void CheckPlaces(const Following& following, const Tokens& in) {
   }
   const int64_t last = in.positions->size(0) - following.count;
   if (most <= last) return;
-  throw ArgumentError(
-      StrCat(kOp, ": places"),
-      StrCat("at most ", last, ", for ", following.count, " of ",
-             in.positions->size(0), " positions"),
-      StrCat(most));
+  throw ArgumentError(StrCat(kOp, ": places"),
+                      StrCat("at most ", last, ", for ", following.count,
+                             " of ", in.positions->size(0), " positions"),
+                      StrCat(most));
 }
 
 void Check(const Following& following, const Tokens& in, const After& after) {

@@ -10,9 +10,9 @@
 #include <functional>
 #include <vector>
 
-#include "torch_ops/softmax/attention.h"
-#include "torch_ops/layers/call.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/layers/call.h"
+#include "torch_ops/softmax/attention.h"
 
 namespace tarn::ops {
 

@@ -9,8 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "torch_ops/sparse/clustered_compute.h"
 #include "torch_ops/common/executor.h"
+#include "torch_ops/sparse/clustered_compute.h"
 
 namespace tarn::ops {
 namespace {
@@ -70,8 +70,8 @@ at::Tensor TopKeys(const at::Tensor& scores, const at::Tensor& kept,
                 members.options().device(at::kCPU));
   const auto run = scores.scalar_type() == at::kDouble ? &RunTopKeys<double>
                                                        : &RunTopKeys<float>;
-  run(dense, kept.defined() ? kept.to(at::kCPU).contiguous() : kept, members.to(at::kCPU),
-      slots, top.data_ptr<int64_t>());
+  run(dense, kept.defined() ? kept.to(at::kCPU).contiguous() : kept,
+      members.to(at::kCPU), slots, top.data_ptr<int64_t>());
   return top.to(scores.device());
 }
 

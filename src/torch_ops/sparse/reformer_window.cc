@@ -73,11 +73,12 @@ ReformerWindows::ReformerWindows(ReformerPlan plan, int64_t seq_len,
 ReformerWindow ReformerWindows::Positions(int64_t round) const {
   ReformerWindow w;
   w.place = place_.select(1, round);
-  w.own = at::cat({position_.select(1, round),
-                   at::full({inputs_.planes, chunks() * chunk() - inputs_.seq_len}, -1,
-                            position_.options())},
-                  1)
-              .view({inputs_.planes, chunks(), chunk()});
+  w.own =
+      at::cat({position_.select(1, round),
+               at::full({inputs_.planes, chunks() * chunk() - inputs_.seq_len},
+                        -1, position_.options())},
+              1)
+          .view({inputs_.planes, chunks(), chunk()});
   w.keys = w.own;
   if (chunks() > 1) {
     const at::Tensor before =
@@ -115,8 +116,8 @@ at::Tensor ReformerWindows::MaskAt(const ReformerWindow& w) const {
   at::Tensor mask = plan_.attention_mask;
   if (!mask.defined()) return mask;
   while (mask.dim() < 4) mask = mask.unsqueeze(0);
-  const at::Tensor plane =
-      at::arange(inputs_.planes, position_.options()).view({inputs_.planes, 1, 1, 1});
+  const at::Tensor plane = at::arange(inputs_.planes, position_.options())
+                               .view({inputs_.planes, 1, 1, 1});
   const at::Tensor axes[] = {
       plane.floor_divide(inputs_.heads), plane.remainder(inputs_.heads),
       w.own.unsqueeze(3).clamp_min(0), w.keys.unsqueeze(2).clamp_min(0)};

@@ -1,13 +1,13 @@
 #include "train/distributed/group.h"
 
-#include <chrono>
-#include <type_traits>
-#include <unordered_map>
-
 #include <c10/util/Exception.h>
+
+#include <chrono>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
+#include <type_traits>
+#include <unordered_map>
 
 #include "core/error.h"
 
@@ -17,9 +17,10 @@ namespace {
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 using Clock = std::chrono::steady_clock;
 
-// Gradients travel in buckets of at most so many bytes, so that the first of them
-// are on their way while the rest is computed. A megabyte takes a few hundred
-// microseconds on one machine and a millisecond on a network of 10 Gbit/s.
+// Gradients travel in buckets of at most so many bytes, so that the first of
+// them are on their way while the rest is computed. A megabyte takes a few
+// hundred microseconds on one machine and a millisecond on a network of 10
+// Gbit/s.
 constexpr int64_t kBucketBytes = int64_t{1} << 20;
 
 double SecondsSince(Clock::time_point start) {
@@ -101,9 +102,9 @@ struct Silence final : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// c10d's reducer, the heart of DistributedDataParallel. Its buckets stay as they
-// are made: what they hold decides the order of sums, which a resumed run must
-// find again.
+// c10d's reducer, the heart of DistributedDataParallel. Its buckets stay as
+// they are made: what they hold decides the order of sums, which a resumed run
+// must find again.
 class ReducedGradients final : public GradientExchange {
  public:
   ReducedGradients(const std::vector<torch::Tensor>& parameters,
@@ -230,8 +231,9 @@ std::unique_ptr<Ranks> RanksOfGroup(const std::string& name) {
   try {
     group = c10d::resolve_process_group(name);
   } catch (const std::exception& error) {
-    throw ArgumentError("process group", "one that this process has made",
-                        StrCat("\"", name, "\" (", FirstLine(error.what()), ")"));
+    throw ArgumentError(
+        "process group", "one that this process has made",
+        StrCat("\"", name, "\" (", FirstLine(error.what()), ")"));
   }
   return std::make_unique<GroupRanks>(std::move(group));
 }

@@ -10,8 +10,8 @@
 namespace tarn::train {
 
 /// name: what the group is registered under in this process
-/// (`torch.distributed.group.WORLD.group_name`). Throws ArgumentError where there
-/// is no such group.
+/// (`torch.distributed.group.WORLD.group_name`). Throws ArgumentError where
+/// there is no such group.
 std::unique_ptr<Ranks> RanksOfGroup(const std::string& name);
 
 }  // namespace tarn::train

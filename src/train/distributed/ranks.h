@@ -1,9 +1,9 @@
 // The processes that train one model together: who this one is, and how they
 // exchange numbers. A run of one process has ranks too, which exchange nothing.
 //
-// Everything that decides what a run does next (losses, held-out figures, a stop
-// that was asked for) is exchanged, so that all ranks take the same way. Every
-// call below is made by all ranks in the same order.
+// Everything that decides what a run does next (losses, held-out figures, a
+// stop that was asked for) is exchanged, so that all ranks take the same way.
+// Every call below is made by all ranks in the same order.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace tarn::train {
 
-/// Rows [begin, begin + count) of `rows` that a rank takes; the first ranks take
-/// one more where they do not divide. count may be 0.
+/// Rows [begin, begin + count) of `rows` that a rank takes; the first ranks
+/// take one more where they do not divide. count may be 0.
 struct RowShare {
   int64_t begin = 0, count = 0;
 };

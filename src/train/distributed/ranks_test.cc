@@ -41,7 +41,8 @@ TEST(RanksTest, RowsAreDistributedWithoutGapsAndEvenly) {
 
 Given TextPlan() {
   std::string text;
-  for (int i = 0; i < 400; ++i) text += StrCat(7919 * i % 1000, " is ", i, "\n");
+  for (int i = 0; i < 400; ++i)
+    text += StrCat(7919 * i % 1000, " is ", i, "\n");
   return {{"data", text}, {"seq_len", "16"}, {"records", "block"}};
 }
 
@@ -51,7 +52,8 @@ Given PlanOf(const std::string& name) {
 
 class DealtTest : public testing::TestWithParam<std::string> {};
 
-// Two parts an update; 2, 3 and 5 ranks for their 4 rows each: with 5 one has none.
+// Two parts an update; 2, 3 and 5 ranks for their 4 rows each: with 5 one has
+// none.
 TEST_P(DealtTest, GradientIsThatOfOneRank) {
   Given given = PlanOf(GetParam());
   given.emplace_back("accumulate", "2");
@@ -74,7 +76,8 @@ TEST_P(DealtTest, GradientIsThatOfOneRank) {
       EXPECT_NEAR(figures.loss, wanted.loss, kBound * 4);
       EXPECT_EQ(figures.tokens, wanted.tokens);
       EXPECT_EQ(figures.accuracy.has_value(), wanted.accuracy.has_value());
-      if (wanted.accuracy) EXPECT_DOUBLE_EQ(*figures.accuracy, *wanted.accuracy);
+      if (wanted.accuracy)
+        EXPECT_DOUBLE_EQ(*figures.accuracy, *wanted.accuracy);
       if (wanted.bits_per_byte) {
         EXPECT_NEAR(*figures.bits_per_byte, *wanted.bits_per_byte, kBound * 4);
       }
@@ -175,26 +178,27 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     LinearForms, CutTest,
     testing::Values("feature_map=relu", "feature_map=relu2",
-                    "feature_map=softplus", "feature_map=identity;denominator=none",
+                    "feature_map=softplus",
+                    "feature_map=identity;denominator=none",
                     "feature_map=poly2", "feature_map=favor",
                     "feature_map=favor-positive", "feature_map=rff",
                     "feature_map=smoothed-rff", "feature_map=grf",
                     "feature_map=favor;stabilise=true",
-                    "feature_map=rff;denominator=signed",
-                    "denominator=compat", "positions=rotary",
-                    "positions=rotary;rotary_place=after"));
+                    "feature_map=rff;denominator=signed", "denominator=compat",
+                    "positions=rotary", "positions=rotary;rotary_place=after"));
 
 class ShardedTest : public testing::TestWithParam<OptimizerKind> {};
 
-// Parts of unequal gradients on every rank, shapes that no number of ranks divides,
-// and one parameter without a gradient on any rank.
+// Parts of unequal gradients on every rank, shapes that no number of ranks
+// divides, and one parameter without a gradient on any rank.
 TEST_P(ShardedTest, UpdatesAndFilesAreThoseOfOneRank) {
   const TemporaryFolder dir;
   const std::vector<int64_t> sizes = {13, 1, 40, 6};
   const auto leaves = [&] {
     std::vector<torch::Tensor> made;
     for (const int64_t n : sizes) {
-      made.push_back((torch::arange(n, torch::kFloat32) / 7 - 1).requires_grad_());
+      made.push_back(
+          (torch::arange(n, torch::kFloat32) / 7 - 1).requires_grad_());
     }
     return made;
   };

@@ -7,8 +7,8 @@ namespace {
 
 constexpr char kRanks[] = "ranks";
 
-// The gradient of what a rank gave is the sum over all ranks of those of its row:
-// one all-gather forward, one reduce-scatter backward.
+// The gradient of what a rank gave is the sum over all ranks of those of its
+// row: one all-gather forward, one reduce-scatter backward.
 class GatherFunction : public torch::autograd::Function<GatherFunction> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context,
@@ -20,8 +20,7 @@ class GatherFunction : public torch::autograd::Function<GatherFunction> {
   static torch::autograd::variable_list backward(
       torch::autograd::AutogradContext* context,
       const torch::autograd::variable_list& gradients) {
-    auto* ranks =
-        reinterpret_cast<Ranks*>(context->saved_data[kRanks].toInt());
+    auto* ranks = reinterpret_cast<Ranks*>(context->saved_data[kRanks].toInt());
     return {ranks->SumOwn(gradients[0].contiguous().flatten()),
             torch::Tensor()};
   }

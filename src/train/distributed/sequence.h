@@ -6,7 +6,8 @@
 
 namespace tarn::train {
 
-/// Outlives every graph made with it, and `ranks` outlives it. One thread at a time.
+/// Outlives every graph made with it, and `ranks` outlives it. One thread at a
+/// time.
 class RankedSequence final : public nn::SequenceRanks {
  public:
   explicit RankedSequence(Ranks& ranks) : ranks_(ranks) {}
@@ -34,8 +35,8 @@ struct RunRanks {
     return all.seconds() + (sequence == nullptr ? 0 : sequence->seconds());
   }
 
-  /// Whether this rank works on held-out data: the first, and those that share the
-  /// tokens of its rows.
+  /// Whether this rank works on held-out data: the first, and those that share
+  /// the tokens of its rows.
   bool evaluates() const {
     return all.rank() < (sequence == nullptr ? 1 : sequence->size());
   }

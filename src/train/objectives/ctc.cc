@@ -63,7 +63,8 @@ class SpeechObjective final : public Objective {
                        StepFigures& figures) override {
     const EvalMode eval(model);
     figures.epoch_tokens = EpochFrames();
-    EvaluateSet(model, held_out_, figures.val_loss, figures.val_token_error_rate);
+    EvaluateSet(model, held_out_, figures.val_loss,
+                figures.val_token_error_rate);
     if (test_.empty()) return;
     EvaluateSet(model, test_, figures.test_loss, figures.test_token_error_rate);
   }
@@ -90,8 +91,10 @@ class SpeechObjective final : public Objective {
 
   // Mean loss per letter over the utterances that CTC counts, and edits per
   // letter over all.
-  void EvaluateSet(nn::ModelImpl& model, const std::vector<Utterance>& utterances,
-              std::optional<double>& loss, std::optional<double>& error_rate) {
+  void EvaluateSet(nn::ModelImpl& model,
+                   const std::vector<Utterance>& utterances,
+                   std::optional<double>& loss,
+                   std::optional<double>& error_rate) {
     const std::vector<int64_t> order = OrderByLength(utterances);
     double nats = 0;
     int64_t edits = 0, letters = 0, counted = 0;

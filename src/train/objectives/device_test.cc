@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "torch_nn/models/other_device.h"
-#include "train/objectives/test_plans.h"
 #include "train/distributed/thread_ranks.h"
+#include "train/objectives/test_plans.h"
 
 namespace tarn::train {
 namespace device_test {
@@ -29,8 +29,10 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
   const TrainOptions& options = p.plan.state.options;
   const auto here = p.NewModel(), there = p.NewModel();
   nn::other_device::Move(*there);
-  AloneOptimizer here_optimizer(ParametersOf(*here), options.optimizer, 0.01, 1.0);
-  AloneOptimizer there_optimizer(ParametersOf(*there), options.optimizer, 0.01, 1.0);
+  AloneOptimizer here_optimizer(ParametersOf(*here), options.optimizer, 0.01,
+                                1.0);
+  AloneOptimizer there_optimizer(ParametersOf(*there), options.optimizer, 0.01,
+                                 1.0);
   for (int64_t step = 1; step <= 2; ++step) {
     StepFigures wanted, given;
     AddGradient(*p.objective, *here, options, step, wanted);
@@ -38,7 +40,8 @@ TEST_P(DeviceTest, TwoUpdatesAreThoseOfTheCpu) {
     EXPECT_NEAR(given.loss, wanted.loss, kBound);
     EXPECT_EQ(given.tokens, wanted.tokens);
     EXPECT_EQ(given.accuracy.has_value(), wanted.accuracy.has_value());
-    EXPECT_NEAR(there_optimizer->Step(0.01), here_optimizer->Step(0.01), kBound);
+    EXPECT_NEAR(there_optimizer->Step(0.01), here_optimizer->Step(0.01),
+                kBound);
   }
   StepFigures wanted, given;
   p.objective->EvaluateHeldOut(*here, nullptr, wanted);

@@ -112,10 +112,8 @@ std::string SampleText(nn::ModelImpl& model, const Corpus& corpus,
         std::min<int64_t>(static_cast<int64_t>(text.size()), seq_len);
     const torch::Tensor input = torch::empty({1, seen}, torch::kInt64);
     std::copy(text.end() - seen, text.end(), input.data_ptr<int64_t>());
-    const torch::Tensor logits = LogitsOf(model, input)
-                                     .select(1, seen - 1)
-                                     .to(torch::kCPU)
-                                     .contiguous();
+    const torch::Tensor logits =
+        LogitsOf(model, input).select(1, seen - 1).to(torch::kCPU).contiguous();
     text.push_back(
         Sample({logits.data_ptr<float>(), static_cast<size_t>(logits.numel())},
                options, text.size()));

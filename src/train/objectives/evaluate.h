@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 
+#include "data/text/corpus.h"
 #include "torch_nn/models/model.h"
 #include "train/distributed/sequence.h"
-#include "data/text/corpus.h"
 
 namespace tarn::train {
 

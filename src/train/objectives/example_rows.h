@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "torch_nn/models/model.h"
 #include "data/pairs/examples.h"
+#include "torch_nn/models/model.h"
 
 namespace tarn::train {
 

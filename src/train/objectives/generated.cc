@@ -1,8 +1,8 @@
 // Generated rows: labelled places are predicted from all tokens before them.
 #include "core/error.h"
 #include "train/objectives/evaluate.h"
-#include "train/tasks/generated_data.h"
 #include "train/objectives/objective.h"
+#include "train/tasks/generated_data.h"
 
 namespace tarn::train {
 namespace {

@@ -18,9 +18,13 @@ std::vector<std::unique_ptr<TrainingRows>> RowsHere(Objective& objective,
   std::vector<std::unique_ptr<TrainingRows>> parts;
   const RowShare share = ranks.RowsOf(options.batch);
   for (int64_t i = 0; i < options.accumulate; ++i) {
-    const Part part = {step, (step - 1) * options.accumulate + i,
-                       i * options.batch, options.batch, share.begin,
-                       share.count, ranks.sequence};
+    const Part part = {step,
+                       (step - 1) * options.accumulate + i,
+                       i * options.batch,
+                       options.batch,
+                       share.begin,
+                       share.count,
+                       ranks.sequence};
     parts.push_back(share.count > 0 ? objective.RowsOf(part) : nullptr);
   }
   return parts;

@@ -2,9 +2,9 @@
 #include <numbers>
 
 #include "torch_ops/layers/layers.h"
-#include "train/tasks/image_data.h"
 #include "train/objectives/evaluate.h"
 #include "train/objectives/objective.h"
+#include "train/tasks/image_data.h"
 
 namespace tarn::train {
 namespace {

@@ -12,12 +12,12 @@
 
 namespace tarn::train {
 
-/// One forward pass of an update. Rows are numbered through the whole update, so
-/// that 4 passes of 2 rows are the same eight as 8 of 1.
+/// One forward pass of an update. Rows are numbered through the whole update,
+/// so that 4 passes of 2 rows are the same eight as 8 of 1.
 struct Part {
-  int64_t step = 1;   // of the update, from 1
-  int64_t pass = 0;   // forward passes before this one, those of earlier updates
-                      // among them
+  int64_t step = 1;  // of the update, from 1
+  int64_t pass = 0;  // forward passes before this one, those of earlier updates
+                     // among them
   int64_t first = 0;  // row of the update
   int64_t rows = 0;   // as many as options.batch
   // The rows of this process among these: [begin, begin + count).
@@ -45,9 +45,9 @@ struct Part {
 struct TrainingRows {
   virtual ~TrainingRows() = default;
   // The loss of an update is the sum of its parts' scaled losses over that of
-  // their weights. Where the loss of a part is a mean over its rows, both are the
-  // share of the rows that is here, 1 of all; where it is a sum of predictions,
-  // the weight is their number and the scale 1.
+  // their weights. Where the loss of a part is a mean over its rows, both are
+  // the share of the rows that is here, 1 of all; where it is a sum of
+  // predictions, the weight is their number and the scale 1.
   double weight = 1, scale = 1;
   // The cut that the model is given with its piece of a sequence; it has no
   // ranks where the rows are whole.
@@ -74,8 +74,9 @@ class Objective {
  public:
   virtual ~Objective() = default;
 
-  /// The rows of a part that are here, a pure function of it. part.count is 1 or
-  /// more; null where the last batch of an epoch is so short that none is here.
+  /// The rows of a part that are here, a pure function of it. part.count is 1
+  /// or more; null where the last batch of an epoch is so short that none is
+  /// here.
   virtual std::unique_ptr<TrainingRows> RowsOf(const Part& part) = 0;
 
   /// The loss of these rows, a pure function of weights and rows (torch's
@@ -90,8 +91,8 @@ class Objective {
   /// Fills in the figures of held-out data, in eval mode, without gradients,
   /// and in the weights' own type, so that they are those of the model in the
   /// files. The model's mode is restored. Sums in double, in a fixed order.
-  /// sequence: those that share the tokens of every row, all of which call this;
-  /// null: rows are whole.
+  /// sequence: those that share the tokens of every row, all of which call
+  /// this; null: rows are whole.
   virtual void EvaluateHeldOut(nn::ModelImpl& model,
                                const RankedSequence* sequence,
                                StepFigures& figures) = 0;
@@ -114,11 +115,11 @@ std::unique_ptr<Objective> MakeSpeechObjective(const RunPlan& plan);
 
 /// Adds the gradient of update `step` to the parameters: of the mean loss over
 /// everything that all rows of its options.accumulate parts predict, on all
-/// ranks, each of which takes its share of every part's rows. exchange: adds the
-/// gradients of the ranks up; null: they stay apart. Losses run under
-/// options.precision, their backward passes in the types chosen there; gradients
-/// have the parameters' type. Fills in loss, tokens (those of this update alone)
-/// and the objective's own figures.
+/// ranks, each of which takes its share of every part's rows. exchange: adds
+/// the gradients of the ranks up; null: they stay apart. Losses run under
+/// options.precision, their backward passes in the types chosen there;
+/// gradients have the parameters' type. Fills in loss, tokens (those of this
+/// update alone) and the objective's own figures.
 void AddGradient(Objective& objective, nn::ModelImpl& model,
                  const TrainOptions& options, int64_t step,
                  const RunRanks& ranks, GradientExchange* exchange,

@@ -140,8 +140,7 @@ class LabelObjective final : public PairObjective {
   std::string Sample(nn::ModelImpl& model) override {
     const EvalMode eval(model);
     const ExampleRows rows = MakeExampleRows(*data_.held_out, {0}, newline_);
-    const auto label =
-        LogitsOf(model, rows.batch).argmax(-1).item<int64_t>();
+    const auto label = LogitsOf(model, rows.batch).argmax(-1).item<int64_t>();
     return StrCat(Text(data_.held_out->input(0)), " -> ",
                   data_.labels->name(label), " (",
                   data_.labels->name(data_.held_out->label(0)), ")");

@@ -12,11 +12,12 @@
 
 namespace tarn::train {
 
-inline const std::string kPlans[] = {"linear", "full", "hybrid", "favor",
-                                     "rotary", "lstm", "cnn",    "labels",
-                                     "pairs"};
+inline const std::string kPlans[] = {"linear", "full",   "hybrid",
+                                     "favor",  "rotary", "lstm",
+                                     "cnn",    "labels", "pairs"};
 
-/// Options of the plan of that name; the value of "data" is the data themselves.
+/// Options of the plan of that name; the value of "data" is the data
+/// themselves.
 inline Given GivenOf(const std::string& name) {
   const Given copy = {{"generator", "copy"}, {"seq_len", "32"}};
   const auto also = [&](Given more) {

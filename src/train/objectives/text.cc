@@ -21,8 +21,8 @@ class TextObjective final : public Objective {
 
   std::unique_ptr<TrainingRows> RowsOf(const Part& part) override {
     // A long update reads the same number of tokens as one row, so that states
-    // far beyond seq_len tokens are learned too; a rank reads as many tokens of it
-    // as it would have in rows.
+    // far beyond seq_len tokens are learned too; a rank reads as many tokens of
+    // it as it would have in rows.
     const bool is_long =
         options_.long_every > 0 && part.step % options_.long_every == 0;
     const int64_t seq_len =
@@ -58,8 +58,7 @@ class TextObjective final : public Objective {
     const double tokens =
         static_cast<double>(options_.batch * options_.seq_len);
     figures.bits_per_byte =
-        totals.nats * tokens /
-        (totals.bytes * std::numbers::ln2);
+        totals.nats * tokens / (totals.bytes * std::numbers::ln2);
   }
 
   void EvaluateHeldOut(nn::ModelImpl& model, const RankedSequence* sequence,

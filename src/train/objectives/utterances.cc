@@ -76,8 +76,8 @@ void MaskBands(torch::Tensor& features, int64_t most, Rng& rng) {
   const int64_t bands = features.size(1);
   const auto count = std::min<int64_t>(
       static_cast<int64_t>(rng.Below(static_cast<uint64_t>(most) + 1)), bands);
-  const auto first = static_cast<int64_t>(
-      rng.Below(static_cast<uint64_t>(bands - count) + 1));
+  const auto first =
+      static_cast<int64_t>(rng.Below(static_cast<uint64_t>(bands - count) + 1));
   features.narrow(1, first, count).zero_();
 }
 

@@ -100,10 +100,14 @@ class ShardedOptimizer final : public Optimizer {
     const int64_t first = ranks.rank() * own_, end = first + own_;
     for (size_t i = 0; i < parameters_.size(); ++i) {
       const int64_t from = std::max(begins_[i], first);
-      const int64_t to = std::min(begins_[i] + parameters_[i].second.numel(), end);
-      if (from < to) pieces_.push_back({i, from - begins_[i], to - begins_[i], from - first});
+      const int64_t to =
+          std::min(begins_[i] + parameters_[i].second.numel(), end);
+      if (from < to)
+        pieces_.push_back(
+            {i, from - begins_[i], to - begins_[i], from - first});
     }
-    const auto options = parameters_.front().second.options().requires_grad(false);
+    const auto options =
+        parameters_.front().second.options().requires_grad(false);
     m_ = torch::zeros({own_}, options);
     v_ = torch::zeros({own_}, options);
   }
@@ -136,7 +140,8 @@ class ShardedOptimizer final : public Optimizer {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const Piece& piece = pieces_[i];
       if (used[piece.parameter] == 0) continue;
-      parameters.push_back(Flat(piece.parameter).slice(0, piece.from, piece.to));
+      parameters.push_back(
+          Flat(piece.parameter).slice(0, piece.from, piece.to));
       some.push_back(gradients[i]);
       m.push_back(Of(m_, piece));
       v.push_back(Of(v_, piece));
@@ -144,7 +149,8 @@ class ShardedOptimizer final : public Optimizer {
     }
     if (!Apply(lr, total, norms, parameters, some, m, v)) return total;
     Distribute();
-    for (auto& [name, parameter] : parameters_) parameter.mutable_grad().reset();
+    for (auto& [name, parameter] : parameters_)
+      parameter.mutable_grad().reset();
     return total;
   }
 
@@ -194,7 +200,8 @@ class ShardedOptimizer final : public Optimizer {
   void Distribute() {
     const torch::Tensor own = torch::zeros({own_}, m_.options());
     for (const Piece& piece : pieces_) {
-      Of(own, piece).copy_(Flat(piece.parameter).slice(0, piece.from, piece.to));
+      Of(own, piece)
+          .copy_(Flat(piece.parameter).slice(0, piece.from, piece.to));
     }
     const std::vector<torch::Tensor> all = Whole(ranks_.Gather(own));
     for (size_t i = 0; i < all.size(); ++i) {
@@ -215,8 +222,8 @@ class ShardedOptimizer final : public Optimizer {
 
   std::vector<int64_t> begins_;  // of each parameter in the row of all
   std::vector<Piece> pieces_;
-  int64_t own_ = 0;        // numbers of a part
-  torch::Tensor m_, v_;    // [own_]
+  int64_t own_ = 0;      // numbers of a part
+  torch::Tensor m_, v_;  // [own_]
 };
 
 }  // namespace

@@ -37,9 +37,10 @@ TEST(CommandLineTest, UnknownFlagsNameTheNearest) {
       Contains(Refusal([] { ParseCommandLine({"--xyzzyplugh"}); }), "--help"));
   EXPECT_NE(Refusal([] { ParseCommandLine({"book.txt"}); }), "");
   // The cause is printed before what follows from it.
-  EXPECT_TRUE(Contains(
-      Refusal([] { ParseCommandLine({"stray", "--batchs", "3", "--lr"}); }),
-      "did you mean --batch?"));
+  EXPECT_TRUE(Contains(Refusal([] {
+                         ParseCommandLine({"stray", "--batchs", "3", "--lr"});
+                       }),
+                       "did you mean --batch?"));
   EXPECT_TRUE(Contains(Refusal([] { ParseCommandLine({"-x"}); }), "-x"));
   EXPECT_NE(Refusal([] { ParseCommandLine({"--resume=yes"}); }), "");
   EXPECT_NE(Refusal([] { ParseCommandLine({"--vocab-size", "9"}); }), "");
@@ -61,15 +62,12 @@ TEST(CommandLineTest, WordsStayAsTheyWereWritten) {
   const CommandLine line = ParseCommandLine(
       {"--data=[a,b]", "/x", "a b", "-", "--out", "[o]", "--lr", "1", "--lr",
        "2", "--layers", "linear,local:local_context=8", "--held-out", ""});
-  const Given want = {{"data", "[a,b]"},
-                      {"data", "/x"},
-                      {"data", "a b"},
-                      {"data", "-"},
-                      {"out", "[o]"},
-                      {"lr", "1"},
-                      {"lr", "2"},
-                      {"layers", "linear,local:local_context=8"},
-                      {"held_out", ""}};
+  const Given want = {
+      {"data", "[a,b]"}, {"data", "/x"},
+      {"data", "a b"},   {"data", "-"},
+      {"out", "[o]"},    {"lr", "1"},
+      {"lr", "2"},       {"layers", "linear,local:local_context=8"},
+      {"held_out", ""}};
   EXPECT_EQ(line.given, want);
 }
 
@@ -105,11 +103,13 @@ TEST(CommandLineTest, HelpNamesEveryFlagAndPreset) {
 std::string Entry(const std::string& help, std::string_view name) {
   const size_t at = help.find(StrCat("\n  ", FlagName(name), " "));
   if (at == std::string::npos) return "";
-  const size_t end = std::min(help.find("\n  --", at + 1), help.find("\n\n", at));
+  const size_t end =
+      std::min(help.find("\n  --", at + 1), help.find("\n\n", at));
   std::string text;
   for (const char c : help.substr(at, end - at)) {
     const bool space = c == ' ' || c == '\n';
-    if (!space || (!text.empty() && text.back() != ' ')) text += space ? ' ' : c;
+    if (!space || (!text.empty() && text.back() != ' '))
+      text += space ? ' ' : c;
   }
   return text;
 }
@@ -152,8 +152,7 @@ TEST(CommandLineTest, DefaultsOfHelpAreThoseOfARun) {
   for (const ConfigKey& key : ConfigKeys()) {
     if (key.value.empty()) continue;
     if (Entry(help, key.name).empty()) continue;
-    const ModelConfig given =
-        BuildOptions(With({{key.name, key.value}})).model;
+    const ModelConfig given = BuildOptions(With({{key.name, key.value}})).model;
     const std::string_view name = key.name;
     if (name == "max_positions") {
       EXPECT_NE(given.max_positions, plain.max_positions);

@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "core/executor.h"
 #include "core/file.h"
-#include "train/tasks/generated_data.h"
 #include "train/run/metrics.h"
+#include "train/tasks/generated_data.h"
 
 namespace tarn::train {
 namespace {
@@ -156,8 +156,8 @@ void SetModelFlags(TrainOptions& options, const Given& given) {
 // Options of a preset rank below the file, so that only those that say how to
 // train are left of them.
 const Given& ModelFlags(const Given& given, const Given& expanded) {
-  const bool file = Find(expanded, "config") != nullptr ||
-                    Find(expanded, "init") != nullptr;
+  const bool file =
+      Find(expanded, "config") != nullptr || Find(expanded, "init") != nullptr;
   return file ? given : expanded;
 }
 
@@ -267,7 +267,8 @@ void CheckTaskOptions(const TrainOptions& options) {
   }
 }
 
-// A run that cannot stop early before its last step was asked for something else.
+// A run that cannot stop early before its last step was asked for something
+// else.
 void CheckPatience(const TrainOptions& options) {
   const int64_t patience = options.patience;
   if (patience == 0) return;
@@ -283,11 +284,11 @@ void CheckPatience(const TrainOptions& options) {
   }
   if (schedule.schedule == Schedule::kPlateau &&
       patience <= schedule.decay_patience) {
-    throw ArgumentError("--patience",
-                        StrCat("more than --decay-patience ",
-                               schedule.decay_patience,
-                               ", so that the rate falls before the run stops"),
-                        StrCat(patience));
+    throw ArgumentError(
+        "--patience",
+        StrCat("more than --decay-patience ", schedule.decay_patience,
+               ", so that the rate falls before the run stops"),
+        StrCat(patience));
   }
 }
 
@@ -451,8 +452,8 @@ int64_t PresetParameters(const Preset& preset) {
   return ParameterCount(BuildOptions(given).model);
 }
 
-// Given options go on top of the saved ones; of one that is given twice the last
-// counts, as at the beginning of a run.
+// Given options go on top of the saved ones; of one that is given twice the
+// last counts, as at the beginning of a run.
 TrainOptions ResumeOptions(const TrainOptions& saved, const Given& given) {
   TrainOptions options = saved;
   options.data.clear();

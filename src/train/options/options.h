@@ -18,8 +18,8 @@ namespace tarn::train {
 enum class OptimizerKind { kAdamW, kRAdam };
 /// Where the arithmetic of a run is done: "cpu", "cuda".
 enum class Device { kCpu, kCuda };
-/// What products are computed in: "f32", or "bf16" by torch's autocast. Weights,
-/// losses, sums and states are float32 either way.
+/// What products are computed in: "f32", or "bf16" by torch's autocast.
+/// Weights, losses, sums and states are float32 either way.
 enum class Precision { kF32, kBF16 };
 /// The metric on held-out data: "auto", "loss", "accuracy", "error".
 enum class EvalMetric { kAuto, kLoss, kAccuracy, kError };
@@ -34,8 +34,8 @@ struct TrainOptions {
   std::string tokenizer_file;     // of kinds bpe and world; or empty
   RecordMode records = RecordMode::kAuto;
   std::string text_column, label_column;  // of CSV files; or empty
-  GeneratorOptions generator;  // generated rows instead
-  int64_t pool = 1;            // images: side of the blocks that become a pixel
+  GeneratorOptions generator;             // generated rows instead
+  int64_t pool = 1;  // images: side of the blocks that become a pixel
   // ctc: names with commas between, frames, strength of augmentation.
   std::string held_out_speakers, test_speakers;
   int64_t join_frames = 0;
@@ -58,7 +58,7 @@ struct TrainOptions {
   int64_t eval_every = 500;
   int64_t eval_windows = 4096;  // or examples; at most, evenly spaced
   EvalMetric eval_metric = EvalMetric::kAuto;
-  int64_t patience = 0;      // evaluations without a better one; 0: no limit
+  int64_t patience = 0;         // evaluations without a better one; 0: no limit
   int64_t sample_every = 1000;  // 0: never
   bool resume = false, overwrite = false, quiet = false;
   // Each rank keeps its part of the optimiser's state. No bits depend on it but

@@ -25,11 +25,11 @@ TEST(BuildOptionsTest, EveryOptionReadsBackItsOwnText) {
 
 TEST(BuildOptionsTest, RangesAndWordsAreChecked) {
   const Given bad = {
-      {"batch", "0"},      {"batch", "1e3"},  {"batch", "4x"},
-      {"seq_len", "-1"},   {"lr", "nan"},     {"lr", "inf"},
-      {"lr", "-1"},        {"clip", ""},      {"optimizer", "sgd"},
-      {"schedule", "exp"}, {"seed", "-1"},    {"threads", "2000"},
-      {"d_model", "many"}, {"positions", "?"}, {"device", "gpu"},
+      {"batch", "0"},       {"batch", "1e3"},     {"batch", "4x"},
+      {"seq_len", "-1"},    {"lr", "nan"},        {"lr", "inf"},
+      {"lr", "-1"},         {"clip", ""},         {"optimizer", "sgd"},
+      {"schedule", "exp"},  {"seed", "-1"},       {"threads", "2000"},
+      {"d_model", "many"},  {"positions", "?"},   {"device", "gpu"},
       {"device", "cuda:1"}, {"precision", "fp16"}};
   for (const auto& [name, value] : bad) {
     const std::string message = Refusal([&, n = name, v = value] {
@@ -69,9 +69,9 @@ TEST(BuildOptionsTest, APatienceThatCannotEndTheRunIsRefused) {
   EXPECT_TRUE(Contains(refusal({{"patience", "1"}, {"steps", "1000"}}),
                        "want 0 with --eval-every 500 and --steps 1000"));
   given = frequent;
-  given.insert(given.end(), {{"schedule", "plateau"},
-                             {"decay_patience", "3"},
-                             {"patience", "3"}});
+  given.insert(
+      given.end(),
+      {{"schedule", "plateau"}, {"decay_patience", "3"}, {"patience", "3"}});
   EXPECT_TRUE(Contains(refusal(given), "more than --decay-patience 3"))
       << refusal(given);
   given.emplace_back("patience", "4");
@@ -101,8 +101,8 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
 // The millions of the help, to its one digit.
 TEST(BuildOptionsTest, RecurrentPresetsHaveAboutAMillionParameters) {
   const std::map<std::string, double> sizes = {
-      {"gdn", 0.9},   {"kda", 0.9},       {"mamba2", 0.9},   {"retnet", 0.9},
-      {"gla", 0.9},   {"deltanet", 0.9},  {"hgrn2", 0.9},    {"rwkv7", 1.0},
+      {"gdn", 0.9},   {"kda", 0.9},       {"mamba2", 0.9}, {"retnet", 0.9},
+      {"gla", 0.9},   {"deltanet", 0.9},  {"hgrn2", 0.9},  {"rwkv7", 1.0},
       {"rwkv6", 1.0}, {"lightning", 0.9}, {"hybrid", 0.9}};
   for (const auto& [name, size] : sizes) {
     const TrainOptions options = BuildOptions(With({{"preset", name}}));
@@ -150,12 +150,14 @@ TEST(BuildOptionsTest, PositionTablesHoldTheLongestRow) {
             "got 76");
   // A target is read with the line end before it; a long row holds a batch.
   EXPECT_NE(with({{"arch", "seq2seq"}, {"max_positions", "77"}}), "");
-  EXPECT_NE(with({{"long_every", "2"}, {"batch", "3"}, {"max_positions", "77"}}),
-            "");
-  EXPECT_EQ(refused({{"positions", "rotary"}, {"seq_len", "77"},
+  EXPECT_NE(
+      with({{"long_every", "2"}, {"batch", "3"}, {"max_positions", "77"}}), "");
+  EXPECT_EQ(refused({{"positions", "rotary"},
+                     {"seq_len", "77"},
                      {"max_positions", "76"}}),
             "");
-  EXPECT_TRUE(Contains(refused({{"attention", "aft-full"}, {"seq_len", "77"},
+  EXPECT_TRUE(Contains(refused({{"attention", "aft-full"},
+                                {"seq_len", "77"},
                                 {"max_sequence_length", "76"}}),
                        "--max-sequence-length"));
 }
@@ -176,11 +178,11 @@ TEST(BuildOptionsTest, PatternsOfLayers) {
   const TrainOptions options = BuildOptions(hybrid);
   EXPECT_EQ(LayersText(options.model), "linear,aft-full");
   EXPECT_EQ(KeyOf<int64_t>(options.model, "max_sequence_length"), 77);
-  EXPECT_TRUE(Contains(Refusal([] {
-                         BuildOptions(With({{"attention", "full"},
-                                            {"layers", "linear,full"}}));
-                       }),
-                       "--attention"));
+  EXPECT_TRUE(Contains(
+      Refusal([] {
+        BuildOptions(With({{"attention", "full"}, {"layers", "linear,full"}}));
+      }),
+      "--attention"));
   // One mixer for all layers takes the place of a file's pattern.
   const TemporaryFolder dir;
   const std::string path =
@@ -253,12 +255,11 @@ TEST(BuildOptionsTest, SizesThatAreGivenAreNotWorkedOut) {
   config.d_ff = 512;
   FinishConfig(config);
   const std::string path = dir.Write("config.json", ConfigToJson(config));
-  EXPECT_EQ(BuildOptions(With({{"config", path}, {"d_model", "256"}}))
-                .model.d_ff,
-            512);
-  EXPECT_EQ(BuildOptions(With({{"config", path},
-                               {"d_model", "256"},
-                               {"d_ff", "1024"}}))
+  EXPECT_EQ(
+      BuildOptions(With({{"config", path}, {"d_model", "256"}})).model.d_ff,
+      512);
+  EXPECT_EQ(BuildOptions(
+                With({{"config", path}, {"d_model", "256"}, {"d_ff", "1024"}}))
                 .model.d_ff,
             1024);
 }
@@ -288,12 +289,12 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
   const std::string path = dir.Write("config.json", ConfigToJson(model));
   EXPECT_EQ(BuildOptions(With({{"config", path}})).model, model);
   // A pattern and one kind for all layers replace each other.
-  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path},
-                                          {"attention", "full"}}))
-                           .model),
-            "full");
-  EXPECT_EQ(LayersText(BuildOptions(With({{"config", path},
-                                          {"layers", "full,linear"}}))
+  EXPECT_EQ(
+      LayersText(
+          BuildOptions(With({{"config", path}, {"attention", "full"}})).model),
+      "full");
+  EXPECT_EQ(LayersText(BuildOptions(
+                           With({{"config", path}, {"layers", "full,linear"}}))
                            .model),
             "full,linear");
   EXPECT_NE(Refusal([&] {
@@ -311,19 +312,20 @@ TEST(BuildOptionsTest, LayersNormsAndFeedForwardParts) {
     });
     EXPECT_TRUE(Contains(message, FlagName(name))) << value << ": " << message;
   }
-  EXPECT_TRUE(Contains(Refusal([] {
-                         BuildOptions(With({{"attention", "full"},
-                                            {"layers", "linear,full"}}));
-                       }),
-                       "--attention"));
-  EXPECT_NO_THROW(BuildOptions(
-      With({{"attention", "linear"}, {"layers", "linear,full"}})));
+  EXPECT_TRUE(Contains(
+      Refusal([] {
+        BuildOptions(With({{"attention", "full"}, {"layers", "linear,full"}}));
+      }),
+      "--attention"));
+  EXPECT_NO_THROW(
+      BuildOptions(With({{"attention", "linear"}, {"layers", "linear,full"}})));
 }
 
 TEST(BuildOptionsTest, TablesAndMemoryCountEveryLayer) {
   const Given mixed = {{"layers", "linear,aft-full"}, {"seq_len", "77"}};
-  EXPECT_EQ(KeyOf<int64_t>(BuildOptions(With(mixed)).model, "max_sequence_length"),
-            77);
+  EXPECT_EQ(
+      KeyOf<int64_t>(BuildOptions(With(mixed)).model, "max_sequence_length"),
+      77);
   const auto need = [](const char* layers) {
     return MemoryEstimate(
         BuildOptions(With({{"layers", layers}, {"n_layers", "2"}})));

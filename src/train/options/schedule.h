@@ -32,11 +32,12 @@ struct Plateau {
 };
 
 /// Counts an evaluation on held-out data. better: than Plateau::best, which the
-/// caller keeps. The rate falls with the `decay_patience`-th in a row that is not.
+/// caller keeps. The rate falls with the `decay_patience`-th in a row that is
+/// not.
 void CountEvaluation(Plateau& plateau, bool better, int64_t decay_patience);
 
-/// Whether a run ends here: `patience` evaluations in a row were not better than
-/// the best. A patience of 0 never ends a run.
+/// Whether a run ends here: `patience` evaluations in a row were not better
+/// than the best. A patience of 0 never ends a run.
 bool IsOutOfPatience(const Plateau& plateau, int64_t patience);
 
 /// Rate of update `step` in [1, steps]. Warm-up: lr * step / warmup. Then

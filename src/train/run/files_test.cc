@@ -3,9 +3,9 @@
 
 #include "core/error.h"
 #include "core/folder.h"
+#include "core/test_util.h"
 #include "train/run/log.h"
 #include "train/run/progress.h"
-#include "core/test_util.h"
 
 namespace tarn::train {
 namespace {
@@ -114,8 +114,7 @@ TEST(FreeSpaceErrorTest, NamesTwoNumbersThatDiffer) {
   const auto text = [](uint64_t bytes, uint64_t free) {
     return std::string(FreeSpaceError("out", bytes, free).what());
   };
-  EXPECT_EQ(text(3 << 20, 1 << 20),
-            "out: want 3 MiB of free space, got 1 MiB");
+  EXPECT_EQ(text(3 << 20, 1 << 20), "out: want 3 MiB of free space, got 1 MiB");
   EXPECT_EQ(text(300 << 10, 4096),
             "out: want 300 KiB of free space, got 4 KiB");
   EXPECT_EQ(text((5 << 20) + 2048, 5 << 20),

@@ -58,9 +58,9 @@ std::string LogLine(const StepFigures& figures) {
       line += StrCat(", \"sequence_bytes\": ", *figures.sequence_bytes);
     }
   }
-  line += StrCat(", \"device\": \"", DeviceName(figures.device),
-                 "\", \"precision\": \"", PrecisionName(figures.precision),
-                 "\"");
+  line +=
+      StrCat(", \"device\": \"", DeviceName(figures.device),
+             "\", \"precision\": \"", PrecisionName(figures.precision), "\"");
   return line + "}\n";
 }
 

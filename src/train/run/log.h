@@ -38,7 +38,8 @@ struct StepFigures {
   // theirs.
   int64_t ranks = 1;
   double exchange_s = 0;
-  // Bytes of this update that this rank gave to those that share its rows' tokens.
+  // Bytes of this update that this rank gave to those that share its rows'
+  // tokens.
   std::optional<int64_t> sequence_bytes;
   // Time and rate; everything above is the same in a resumed run.
   // cpu_s: of all threads of the process.

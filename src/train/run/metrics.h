@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "train/run/log.h"
 #include "train/options/options.h"
+#include "train/run/log.h"
 
 namespace tarn::train {
 

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include "core/error.h"
 #include "config/mixer_spec.h"
+#include "core/error.h"
 #include "core/folder.h"
 
 namespace tarn::train {
@@ -32,8 +32,8 @@ void CheckMemory(const TrainOptions& options, const DevicesHere& here) {
       StrCat("about ", need / kGiB, " GiB"));
 }
 
-// Rows of models that read from left to right can be cut, where every layer has a
-// state that a piece may begin from.
+// Rows of models that read from left to right can be cut, where every layer has
+// a state that a piece may begin from.
 void CheckCut(const TrainOptions& options, int64_t pieces) {
   if (pieces == 1) return;
   const ModelConfig& model = options.model;
@@ -128,8 +128,7 @@ double MemoryEstimate(const TrainOptions& options, int64_t ranks) {
   // Floats a token that autograd keeps: norms, projections, both halves of
   // the feed-forward part; logits, their softmax and its gradient.
   const double layer =
-      8 * width +
-      3 * heads * static_cast<double>(model.d_key + model.d_value) +
+      8 * width + 3 * heads * static_cast<double>(model.d_key + model.d_value) +
       3 * static_cast<double>(model.d_ff);
   double token = 3 * static_cast<double>(model.Outputs());
   for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
@@ -146,7 +145,8 @@ double MemoryEstimate(const TrainOptions& options, int64_t ranks) {
 
 namespace {
 
-// Reads the data of a plan whose options are checked, and what follows from them.
+// Reads the data of a plan whose options are checked, and what follows from
+// them.
 void ReadData(RunPlan& plan, const DevicesHere& here) {
   TrainOptions& options = plan.state.options;
   plan.data = ReadTaskData(
@@ -188,8 +188,8 @@ void CheckRun(const Given& given, const DevicesHere& here) {
 RunPlan PlanRun(const Given& given, const DevicesHere& here) {
   RunPlan plan;
   plan.folder.path = OutOf(given);
-  plan.state = StartState(plan.folder, given, &plan.from_checkpoint,
-                          &plan.began_on);
+  plan.state =
+      StartState(plan.folder, given, &plan.from_checkpoint, &plan.began_on);
   TrainOptions& options = plan.state.options;
   CheckDevice(options, here);
   CheckMemory(options, here);

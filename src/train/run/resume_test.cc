@@ -18,7 +18,8 @@ TEST(ResumeOptionsTest, TheSameModelInOtherWords) {
   const TrainOptions saved = BuildOptions(With(given));
   EXPECT_NO_THROW(ResumeOptions(saved, With(given)));
   EXPECT_NO_THROW(ResumeOptions(saved, {{"attention", "linear"}}));
-  const Given bad = {{"layers", "linear,full"}, {"norm_kind", "rms"},
+  const Given bad = {{"layers", "linear,full"},
+                     {"norm_kind", "rms"},
                      {"feed_forward", "swiglu"}};
   for (const auto& [name, value] : bad) {
     const std::string message = Refusal([&, n = name, v = value] {
@@ -30,9 +31,10 @@ TEST(ResumeOptionsTest, TheSameModelInOtherWords) {
       With({{"layers", "linear,local:local_context=8"}, {"n_layers", "2"}});
   const TrainOptions hybrid = BuildOptions(pattern);
   EXPECT_NO_THROW(ResumeOptions(hybrid, pattern));
-  EXPECT_TRUE(Contains(
-      Refusal([&] { ResumeOptions(hybrid, {{"attention", "linear"}}); }),
-      "--attention"));
+  EXPECT_TRUE(Contains(Refusal([&] {
+                         ResumeOptions(hybrid, {{"attention", "linear"}});
+                       }),
+                       "--attention"));
 }
 
 TEST(ResumeOptionsTest, RefusesWhatWouldChangeTheBits) {
@@ -76,8 +78,9 @@ TEST(ResumeOptionsTest, ADeviceMayChangeAPrecisionMayNot) {
   EXPECT_EQ(same.device, Device::kCuda);
   EXPECT_EQ(same.precision, Precision::kBF16);
   EXPECT_EQ(ResumeOptions(saved, {{"device", "cpu"}}).device, Device::kCpu);
-  const std::string message =
-      Refusal([&] { ResumeOptions(saved, {{"precision", "f32"}}); });
+  const std::string message = Refusal([&] {
+    ResumeOptions(saved, {{"precision", "f32"}});
+  });
   EXPECT_TRUE(Contains(message, "--precision: want bf16")) << message;
 }
 
@@ -117,8 +120,9 @@ TEST(ResumeOptionsTest, PatternsAreComparedByWhatTheyMean) {
     EXPECT_EQ(ResumeOptions(saved, {{"layers", same}}).model, saved.model);
   }
   for (const char* other : {"full,linear", "linear", "linear,full,full"}) {
-    const std::string message =
-        Refusal([&] { ResumeOptions(saved, {{"layers", other}}); });
+    const std::string message = Refusal([&] {
+      ResumeOptions(saved, {{"layers", other}});
+    });
     EXPECT_TRUE(Contains(message, "--layers")) << other << ": " << message;
   }
   const TrainOptions alike = BuildOptions(With({{"layers", "full,full"}}));
@@ -177,9 +181,8 @@ TEST(TrainStateTest, ReadsCheckpointsFromBeforeDevicesAndPlateaus) {
   std::string json = TrainStateToJson(state);
   EXPECT_EQ(TrainStateFromJson(json).options.device, Device::kCuda);
   EXPECT_EQ(TrainStateFromJson(json).options.precision, Precision::kBF16);
-  for (const char* key :
-       {"cpu_s", "plateau_looks", "plateau_drops", "plateau_best", "device",
-        "precision"}) {
+  for (const char* key : {"cpu_s", "plateau_looks", "plateau_drops",
+                          "plateau_best", "device", "precision"}) {
     const size_t at = json.find(StrCat("  \"", key, "\""));
     ASSERT_NE(at, std::string::npos) << key;
     json.erase(at, json.find('\n', at) + 1 - at);

@@ -116,10 +116,10 @@ TrainState TrainStateFromJson(std::string_view text) {
   }
   if (state.plateau.evaluations < 0 || state.plateau.drops < 0 ||
       state.plateau.drops > state.step) {
-    throw FormatError("train.json: plateau_drops",
-                      StrCat("0 to ", state.step,
-                             ", and no negative count of evaluations"),
-                      StrCat(state.plateau.drops));
+    throw FormatError(
+        "train.json: plateau_drops",
+        StrCat("0 to ", state.step, ", and no negative count of evaluations"),
+        StrCat(state.plateau.drops));
   }
   if (state.plateau.since_best < 0) {
     throw FormatError("train.json: since_best", "0 or more",

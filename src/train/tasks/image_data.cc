@@ -152,8 +152,7 @@ std::unique_ptr<TaskData> ReadImageData(TrainOptions& options,
     // Tables need a row for every byte that is read.
     model.max_positions = std::max(model.max_positions, options.seq_len);
     for (const char* key : PositionKeys(model)) {
-      SetKey(model, key,
-             std::max(KeyOf<int64_t>(model, key), options.seq_len));
+      SetKey(model, key, std::max(KeyOf<int64_t>(model, key), options.seq_len));
     }
   }
   return data;

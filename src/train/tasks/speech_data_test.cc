@@ -1,4 +1,4 @@
-#include "data/speech/spoken_digits.h"
+#include "train/tasks/speech_data.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -8,9 +8,9 @@
 #include <set>
 
 #include "core/error.h"
-#include "train/tasks/speech_data.h"
 #include "core/test_util.h"
 #include "data/files/wav_test_file.h"
+#include "data/speech/spoken_digits.h"
 
 namespace tarn::train {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "data/text/corpus.h"
 #include "data/pairs/examples.h"
+#include "data/text/corpus.h"
 #include "train/options/options.h"
 
 namespace tarn::train {

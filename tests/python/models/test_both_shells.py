@@ -24,6 +24,7 @@ SIZES = {
     "ctc": dict(task="ctc", n_classes=5, input_dim=7),
 }
 LEARNED = dict(positions="learned")
+FACTORS = dict(embedding_factor=3.0, residual_factor=0.4, logit_factor=2.0, norm_offset=1.0)
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
     "gated-full",
@@ -48,6 +49,14 @@ CASES = [
     ("lm", "decoder", dict(layers=["linear", {"mixer": "linear", "feature_map": "relu"}])),
     *(("lm", "decoder", dict(attention=kind, **square(kind))) for kind in GATED),
     ("lm", "decoder", dict(attention="retnet", positions="rotary", norm="post")),
+    *(
+        ("lm", "decoder", dict(layers=["linear", "gdn"], norm=norm, norm_kind="rms", **FACTORS))
+        for norm in ("post", "pre", "after", "both", "none")
+    ),
+    ("lm", "decoder", dict(attention="full", norm="both")),
+    ("seq2seq", "seq2seq", dict(attention="full", norm="after", **FACTORS)),
+    ("seq2seq", "seq2seq", dict(attention="full", norm="both")),
+    ("classify", "encoder", dict(attention="full", norm="none", **FACTORS)),
     ("lm", "decoder", dict(layers=["gdn", "full"], positions="rotary")),
     ("lm", "decoder", dict(attention="mamba2", key_heads=1, conv_width=0)),
     ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),

@@ -81,7 +81,7 @@ def test_decoder_layer_is_the_formula():
 
 
 def test_layer_refuses_unknown_words():
-    for wrong in ({"activation": "tanh"}, {"norm": "none"}):
+    for wrong in ({"activation": "tanh"}, {"norm": "middle"}):
         with pytest.raises(ValueError, match="TransformerEncoderLayer"):
             TransformerEncoderLayer(torch.nn.Identity(), 4, **wrong)
 

@@ -1,4 +1,5 @@
-"""ruff's view of the Python sources, by the settings of pyproject.toml."""
+"""The sources are as `make format` writes them: clang-format for C++, by .clang-format, and
+ruff for Python, by the settings of pyproject.toml."""
 
 import pathlib
 import re
@@ -27,6 +28,23 @@ def test_sources_pass(command):
         text=True,
     )
     assert done.returncode == 0, f"want what `make format` writes, got\n{done.stdout}{done.stderr}"
+
+
+def test_cpp_sources_pass():
+    program = pathlib.Path(sys.executable).with_name("clang-format")
+    if not program.exists():
+        pytest.skip("no clang-format next to this Python")
+    sources = sorted(
+        path
+        for folder in ("bench", "examples", "include", "src", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".h", ".cc", ".c", ".hpp", ".cu", ".cuh")
+    )
+    assert len(sources) > 500
+    done = subprocess.run(
+        [program, "--dry-run", "-Werror", *sources], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"want what `make format` writes, got\n{done.stderr[:4000]}"
 
 
 def test_one_version_is_pinned():

@@ -11,7 +11,7 @@ namespace tarn::nn {
 namespace aft {
 /// aft-full, aft-simple.
 std::vector<MixerRow> Mixers();
-}
+}  // namespace aft
 
 std::shared_ptr<Mixer> MakeAftFull(const ModelConfig& layer, MixerPlace place);
 std::shared_ptr<Mixer> MakeAftSimple(const ModelConfig& layer,

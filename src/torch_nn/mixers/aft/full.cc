@@ -62,10 +62,10 @@ class AftFull : public CachedMixer {
       masks.causal = true;
       masks.causal_offset = length;
       masks.key_lengths = (pick(added) + length).to(heads.keys.device());
-      outs.push_back(ops::AftFull(
-          pick(heads.queries), joined(keys, heads.keys),
-          joined(values, heads.values),
-          PositionBias(length, taken, length + taken), masks));
+      outs.push_back(ops::AftFull(pick(heads.queries), joined(keys, heads.keys),
+                                  joined(values, heads.values),
+                                  PositionBias(length, taken, length + taken),
+                                  masks));
       order.push_back(rows);
     }
     const torch::Tensor back = torch::cat(order).argsort();
@@ -92,8 +92,7 @@ class AftFull : public CachedMixer {
 
 }  // namespace
 
-std::shared_ptr<Mixer> MakeAftFull(const ModelConfig& layer,
-                                   MixerPlace place) {
+std::shared_ptr<Mixer> MakeAftFull(const ModelConfig& layer, MixerPlace place) {
   return std::make_shared<AftFull>(layer, place);
 }
 

@@ -30,8 +30,8 @@ class AftSimple : public ProjectedMixer {
     const ops::AftState own = ops::AftSimple(heads.queries.slice(1, 0, 0),
                                              heads.keys, heads.values, options)
                                   .state;
-    const auto earlier =
-        cut.Earlier({own.m, own.a, own.b}, {state["m"], state["a"], state["b"]});
+    const auto earlier = cut.Earlier({own.m, own.a, own.b},
+                                     {state["m"], state["a"], state["b"]});
     torch::Tensor m = earlier[0][0], a = earlier[0][1], b = earlier[0][2];
     for (size_t i = 1; i < earlier.size(); ++i) {
       const torch::Tensor highest = torch::maximum(m, earlier[i][0]);

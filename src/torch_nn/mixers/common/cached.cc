@@ -43,9 +43,8 @@ void CachedMixer::StateBefore(const Heads& heads, const RotaryTable& rotary,
                               const SequenceCut& cut, MixerState& state) {
   // Side by side, so that both travel at once.
   const torch::Tensor keys = Rotate(heads.keys, rotary);
-  const torch::Tensor before =
-      cut.EarlierRows(torch::cat({keys, heads.values}, /*dim=*/3),
-                      state.form().window);
+  const torch::Tensor before = cut.EarlierRows(
+      torch::cat({keys, heads.values}, /*dim=*/3), state.form().window);
   state["keys"] = before.slice(3, 0, keys.size(3));
   state["values"] = before.slice(3, keys.size(3));
 }

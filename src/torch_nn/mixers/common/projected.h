@@ -48,9 +48,9 @@ class ProjectedMixer : public Mixer {
   virtual torch::Tensor ReadHeads(const torch::Tensor& queries,
                                   const MixerState& memory);
 
-  /// Fills `state`, that of no tokens, with what the earlier pieces of the sequence
-  /// leave; its lengths are set by the caller. heads: of the piece here. Refuses by
-  /// default.
+  /// Fills `state`, that of no tokens, with what the earlier pieces of the
+  /// sequence leave; its lengths are set by the caller. heads: of the piece
+  /// here. Refuses by default.
   virtual void StateBefore(const Heads& heads, const RotaryTable& rotary,
                            const SequenceCut& cut, MixerState& state);
 

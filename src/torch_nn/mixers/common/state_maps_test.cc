@@ -13,17 +13,15 @@ std::vector<std::vector<torch::Tensor>> Pieces(bool matrices) {
   torch::manual_seed(5);
   std::vector<std::vector<torch::Tensor>> pieces;
   for (int i = 0; i < 3; ++i) {
-    pieces.push_back(
-        {torch::randn({kBatch, kHeads, kKey, kValue}),
-         matrices ? torch::randn({kBatch, kHeads, kKey, kKey})
-                  : torch::rand({kBatch, kHeads, kKey})});
+    pieces.push_back({torch::randn({kBatch, kHeads, kKey, kValue}),
+                      matrices ? torch::randn({kBatch, kHeads, kKey, kKey})
+                               : torch::rand({kBatch, kHeads, kKey})});
   }
   return pieces;
 }
 
 // The state by definition, an entry at a time in double precision.
-torch::Tensor ByEntries(
-    const std::vector<std::vector<torch::Tensor>>& pieces) {
+torch::Tensor ByEntries(const std::vector<std::vector<torch::Tensor>>& pieces) {
   torch::Tensor state = pieces[0][0].to(torch::kFloat64);
   for (size_t i = 1; i < pieces.size(); ++i) {
     const torch::Tensor map = pieces[i][1].to(torch::kFloat64);

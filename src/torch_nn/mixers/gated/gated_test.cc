@@ -147,7 +147,8 @@ TEST(Gated, GradientEqualsThatOfLoops) {
     names.push_back("x");
     theirs.push_back(Inputs(2, kSeqLen).requires_grad_(true));
     const auto expected = torch::autograd::grad(
-        {(plain::RecurrentMix(ConfigOf(c), weights, "", theirs.back()) * readout)
+        {(plain::RecurrentMix(ConfigOf(c), weights, "", theirs.back()) *
+          readout)
              .sum()},
         theirs);
     for (const auto dtype : {torch::kFloat32, torch::kFloat64}) {

@@ -75,8 +75,8 @@ class Linear : public ProjectedMixer {
     return out;
   }
 
-  // Sums add up, whatever the order of tokens; relative to their own maxima they
-  // are first brought to common ones.
+  // Sums add up, whatever the order of tokens; relative to their own maxima
+  // they are first brought to common ones.
   void StateBefore(const Heads& heads, const RotaryTable& rotary,
                    const SequenceCut& cut, MixerState& state) override {
     ops::LinearState own;
@@ -84,11 +84,11 @@ class Linear : public ProjectedMixer {
       AttendTurned(keys_, In(heads, /*causal=*/true), rotary, &own);
     } else {
       const Heads turned = Turned(heads, rotary);
-      AttendLinearHeads(keys_,
-                        In({turned.queries.slice(1, 0, 0), turned.keys,
-                            turned.values},
-                           /*causal=*/false),
-                        &own);
+      AttendLinearHeads(
+          keys_,
+          In({turned.queries.slice(1, 0, 0), turned.keys, turned.values},
+             /*causal=*/false),
+          &own);
     }
     std::vector<torch::Tensor> parts = {own.S, own.z};
     const char* extra = ExtraOf(keys_);
@@ -140,8 +140,8 @@ class Linear : public ProjectedMixer {
     return in;
   }
 
-  // The state of two pieces. S [B, H, C, V], z [B, H, C]; extra: sums [B, H], or
-  // maxima [B, H, C], the exponents that S and z are relative to.
+  // The state of two pieces. S [B, H, C, V], z [B, H, C]; extra: sums [B, H],
+  // or maxima [B, H, C], the exponents that S and z are relative to.
   ops::LinearState Joined(const ops::LinearState& a,
                           const std::vector<torch::Tensor>& b) const {
     if (!keys_.stabilise || keys_.denominator == Denominator::kSigned) {
@@ -175,8 +175,9 @@ class Linear : public ProjectedMixer {
 }  // namespace
 
 std::vector<MixerRow> linear::Mixers() {
-  return {{"linear", [](const ModelConfig& layer,
-                        MixerPlace place) -> std::shared_ptr<Mixer> {
+  return {{"linear",
+           [](const ModelConfig& layer,
+              MixerPlace place) -> std::shared_ptr<Mixer> {
              return std::make_shared<Linear>(layer, place);
            }}};
 }

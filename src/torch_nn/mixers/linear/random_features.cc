@@ -26,11 +26,11 @@ RandomFeatures::RandomFeatures(torch::nn::Module& owner,
   redraw_ = keys.redraw;
   seed_ = keys.feature_seed;
   if (!UsesOmega(map_)) return;
-  omega_ = Descend(owner, path + ".feature_map")
-               .register_buffer("omega",
-                                torch::empty({layer.d_key,
-                                              OmegaColumns(map_,
-                                                           keys.n_dims)}));
+  omega_ =
+      Descend(owner, path + ".feature_map")
+          .register_buffer(
+              "omega",
+              torch::empty({layer.d_key, OmegaColumns(map_, keys.n_dims)}));
   Draw(0);
 }
 
@@ -42,8 +42,8 @@ void RandomFeatures::Redraw(int64_t step) {
 void RandomFeatures::Draw(int64_t step) {
   torch::NoGradGuard no_grad;
   omega_.copy_(ops::DrawOmega(omega_.size(0), omega_.size(1),
-                              Traits(map_).orthogonal, static_cast<uint64_t>(seed_),
-                              index_, step));
+                              Traits(map_).orthogonal,
+                              static_cast<uint64_t>(seed_), index_, step));
 }
 
 }  // namespace tarn::nn

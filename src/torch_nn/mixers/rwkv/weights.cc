@@ -12,8 +12,8 @@ double Rising(const Depth& depth) {
          static_cast<double>(std::max<int64_t>(depth.layers - 1, 1));
 }
 double Falling(const Depth& depth) {
-  return 1.0 - static_cast<double>(depth.layer) /
-                   static_cast<double>(depth.layers);
+  return 1.0 -
+         static_cast<double>(depth.layer) / static_cast<double>(depth.layers);
 }
 
 // n / (count - 1), a channel each.
@@ -28,9 +28,8 @@ torch::Tensor Ramp(int64_t count) {
 torch::Tensor Shifts(const RwkvSizes& s, const Depth& depth) {
   constexpr double kSeven[] = {0.2, 0.9, 0.7, 0.7, 0.2, 0.9};
   constexpr double kSix[] = {0.5, 1.0, 1.0, 1.0, 0.5};
-  const torch::Tensor channel =
-      torch::arange(s.d_model).to(torch::kFloat32) /
-      static_cast<double>(s.d_model);
+  const torch::Tensor channel = torch::arange(s.d_model).to(torch::kFloat32) /
+                                static_cast<double>(s.d_model);
   std::vector<torch::Tensor> rows;
   for (int64_t n = 0; n < s.inputs; ++n) {
     const double power = (s.seven ? kSeven : kSix)[n] * Falling(depth);
@@ -64,8 +63,8 @@ RwkvWeights::RwkvWeights(torch::nn::Module& owner, const RwkvSizes& s,
   const auto linear = [&](const char* name, int64_t rows, int64_t columns,
                           bool bias = false) {
     return owner.register_module(
-        name, torch::nn::Linear(
-                  torch::nn::LinearOptions(columns, rows).bias(bias)));
+        name,
+        torch::nn::Linear(torch::nn::LinearOptions(columns, rows).bias(bias)));
   };
   const auto parameter = [&](const char* name, const torch::Tensor& value) {
     return owner.register_parameter(name, value.to(torch::kFloat32));
@@ -82,11 +81,10 @@ RwkvWeights::RwkvWeights(torch::nn::Module& owner, const RwkvSizes& s,
   };
   token_shift = parameter("token_shift", Shifts(s, depth));
   if (!s.seven) {
-    shift_base =
-        parameter("shift_base",
-                  1 - (torch::arange(d).to(torch::kFloat32) /
-                       static_cast<double>(d))
-                          .pow(Falling(depth)));
+    shift_base = parameter(
+        "shift_base",
+        1 - (torch::arange(d).to(torch::kFloat32) / static_cast<double>(d))
+                .pow(Falling(depth)));
     shift_down = linear("shift_down_projection", s.inputs * s.shift_rank, d);
     const auto inner = owner.register_module(
         "shift_up_projection", std::make_shared<torch::nn::Module>("up"));
