@@ -127,9 +127,11 @@ if ! cmp -s requirements.txt "$stamp"; then
   echo "setup: Python packages into .venv (torch is large; a few minutes)" >&2
   [ -x .venv/bin/python ] || python3 -m venv .venv
   # Doubly quiet shows errors alone: warnings are about the machine's own settings.
-  .venv/bin/python -m pip install -qq --disable-pip-version-check \
+  .venv/bin/python -m pip install -qq --disable-pip-version-check --no-compile \
     ${TARN_PIP_ARGS:-} -r requirements.txt >&2
   site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+  # On all cores, where pip takes one. Files for other Pythons do not compile.
+  .venv/bin/python -m compileall -qq -j 0 "$site" || true
   echo "$PWD/python" > "$site/tarn.pth"
   cp requirements.txt "$stamp"
 fi

@@ -26,7 +26,9 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         dropout: probability, in training.
         activation: "relu" or "gelu" (the exact form).
         event_dispatcher: name or object.
-        norm: "post" or "pre". norm_eps: inside the root of the norms.
+        norm: "post", "pre", "after", "both" or "none", and residual_factor and
+            norm_offset, as in `tarn.transformers.TransformerEncoderLayer`. norm_eps:
+            inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
             linear3(u))) without biases; `activation` is then unused. "geglu": the same

@@ -44,8 +44,9 @@ def test_paths_after_accelerate_transformers():
 from mamba_ssm.ops.triton.selective_state_update import selective_state_update
 from mamba_ssm.ops.triton.ssd_combined import (
     mamba_chunk_scan_combined, mamba_split_conv1d_scan_combined)
+from mamba_ssm.ops.selective_scan_interface import selective_scan_fn
 from causal_conv1d import causal_conv1d_fn, causal_conv1d_update
-for one in (selective_state_update, mamba_chunk_scan_combined,
+for one in (selective_state_update, selective_scan_fn, mamba_chunk_scan_combined,
             mamba_split_conv1d_scan_combined, causal_conv1d_fn,
             causal_conv1d_update):
     assert one is getattr(tarn.fla, one.__name__), one
