@@ -1,4 +1,4 @@
-"""Selective scans: states with decays of their own for each channel, whose rate a token
+"""Selective scans: each channel has states with separate decays, whose rate a token
 chooses."""
 
 from typing import Literal, TypedDict, Unpack, overload

@@ -259,7 +259,7 @@ void SelectiveScanBackward(const SelectiveScanInputs& in,
   });
   constexpr int64_t kTokens = 64;  // of a task
   const int64_t pieces =
-      std::max<int64_t>(1, (in.inputs.size[1] + 63) / kTokens);
+      std::max<int64_t>(1, (in.inputs.size[1] + kTokens - 1) / kTokens);
   executor.ParallelFor(
       in.SequenceCount() * pieces, [&](int64_t index, int worker) {
         const int64_t begin = index % pieces * kTokens;

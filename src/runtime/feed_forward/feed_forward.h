@@ -82,6 +82,5 @@ std::vector<const char*> RuntimeFeedForwardNames();
 std::vector<RuntimeFeedForwardRow> PlainFeedForwards();
 std::vector<RuntimeFeedForwardRow> ChannelMixFeedForwards();
 std::vector<RuntimeFeedForwardRow> MoeFeedForwards();
-std::vector<RuntimeFeedForwardRow> MoeFeedForwards();
 
 }  // namespace tarn

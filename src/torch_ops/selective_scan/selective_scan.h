@@ -1,5 +1,5 @@
-// Selective scans on torch tensors: every channel has states with decays of
-// their own, whose rate a token chooses by its step, the layer of Mamba.
+// Selective scans on torch tensors: every channel has states with separate
+// decays, whose rate a token chooses by its step, the layer of Mamba.
 // kernels/selective_scan/selective_scan.h has the equation.
 //
 // float32, bfloat16 and float16 by the kernel on the CPU; float64, other

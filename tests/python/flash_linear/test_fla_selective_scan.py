@@ -44,7 +44,10 @@ def test_outputs_states_and_gradients(left_out, softplus):
     torch.testing.assert_close(out, wanted, atol=2e-5, rtol=2e-5)
     torch.testing.assert_close(state, last, atol=2e-5, rtol=2e-5)
     weights = torch.randn_like(out), torch.randn_like(state)
-    loss = lambda a, b: (a * weights[0]).sum() + (b * weights[1]).sum()  # noqa: E731
+
+    def loss(a, b):
+        return (a * weights[0]).sum() + (b * weights[1]).sum()
+
     given = torch.autograd.grad(loss(out, state), list(leaves.values()))
     right = torch.autograd.grad(loss(wanted, last), list(leaves.values()))
     for name, a, b in zip(leaves, given, right, strict=True):
