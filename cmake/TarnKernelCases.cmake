@@ -43,4 +43,5 @@ ${called}}
     ${native}/limits.cc ${native}/params.cc ${native}/registry.cc)
   target_include_directories(kernel_cases PUBLIC ${native})
   target_link_libraries(kernel_cases PUBLIC tarn_kernels)
+  tarn_batches(kernel_cases)
 endfunction()

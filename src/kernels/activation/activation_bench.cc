@@ -38,17 +38,17 @@ class Rows final : public Case {
 };
 
 template <RowFunction kFunction>
-std::unique_ptr<Case> Make(Params& params, int threads) {
+std::unique_ptr<Case> NewRows(Params& params, int threads) {
   return std::make_unique<Rows<kFunction>>(params, threads);
 }
 
 }  // namespace
 
 void RegisterActivation(Registry& registry) {
-  registry.push_back({"relu", Make<ReluRow>});
-  registry.push_back({"gelu", Make<GeluRow>});
-  registry.push_back({"elu1", Make<Elu1Row>});
-  registry.push_back({"add", Make<AddToRow>});
+  registry.push_back({"relu", NewRows<ReluRow>});
+  registry.push_back({"gelu", NewRows<GeluRow>});
+  registry.push_back({"elu1", NewRows<Elu1Row>});
+  registry.push_back({"add", NewRows<AddToRow>});
 }
 
 }  // namespace tarn::bench

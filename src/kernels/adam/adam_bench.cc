@@ -6,9 +6,9 @@
 namespace tarn::bench {
 namespace {
 
-class Step final : public Case {
+class AdamStepCase final : public Case {
  public:
-  Step(Params& params, int)
+  AdamStepCase(Params& params, int)
       : count_(params.Int("count", 10000000)),
         parameter_(count_, DType::kF32),
         gradient_(count_, DType::kF32, 2),
@@ -39,10 +39,7 @@ class Step final : public Case {
 }  // namespace
 
 void RegisterAdam(Registry& registry) {
-  registry.push_back({"adam_step", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Step>(params, threads));
-                      }});
+  registry.push_back({"adam_step", NewCase<AdamStepCase>});
 }
 
 }  // namespace tarn::bench

@@ -11,9 +11,9 @@
 namespace tarn::bench {
 namespace {
 
-class Pass : public Case {
+class AftSimplePassCase : public Case {
  protected:
-  Pass(Params& params, int64_t batch, int64_t seq_len)
+  AftSimplePassCase(Params& params, int64_t batch, int64_t seq_len)
       : batch_(params.Int("batch", batch)),
         seq_len_(seq_len == 1 ? 1 : params.Int("seq_len", seq_len)),
         channels_(params.Int("channels", 512)),
@@ -45,9 +45,10 @@ class Pass : public Case {
   AftSimpleInputs in_;
 };
 
-class Forward : public Pass {
+class AftSimpleForwardCase : public AftSimplePassCase {
  public:
-  Forward(Params& params, int) : Pass(params, 4, 1024) {}
+  AftSimpleForwardCase(Params& params, int)
+      : AftSimplePassCase(params, 4, 1024) {}
   // Starts from an empty memory each time.
   void Run(Executor& executor) override {
     const int64_t count = batch_ * channels_;
@@ -58,18 +59,18 @@ class Forward : public Pass {
   }
 };
 
-class Step final : public Pass {
+class AftSimpleStepCase final : public AftSimplePassCase {
  public:
-  Step(Params& params, int) : Pass(params, 64, 1) {}
+  AftSimpleStepCase(Params& params, int) : AftSimplePassCase(params, 64, 1) {}
   void Run(Executor& executor) override {
     AftSimpleForward(in_, State(), View(out_), executor);
   }
 };
 
-class Gradient final : public Pass {
+class AftSimpleGradientCase final : public AftSimplePassCase {
  public:
-  Gradient(Params& params, int threads)
-      : Pass(params, 4, 1024),
+  AftSimpleGradientCase(Params& params, int threads)
+      : AftSimplePassCase(params, 4, 1024),
         grad_q_(elements(), DType::kF32, 8),
         grad_k_(elements(), DType::kF32, 9),
         grad_v_(elements(), DType::kF32, 10),
@@ -91,17 +92,12 @@ class Gradient final : public Pass {
   Values grad_q_, grad_k_, grad_v_, workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterAftSimple(Registry& registry) {
-  registry.push_back({"aft_simple_forward", Make<Forward>});
-  registry.push_back({"aft_simple_step", Make<Step>});
-  registry.push_back({"aft_simple_gradient", Make<Gradient>});
+  registry.push_back({"aft_simple_forward", NewCase<AftSimpleForwardCase>});
+  registry.push_back({"aft_simple_step", NewCase<AftSimpleStepCase>});
+  registry.push_back({"aft_simple_gradient", NewCase<AftSimpleGradientCase>});
 }
 
 }  // namespace tarn::bench

@@ -8,9 +8,9 @@
 namespace tarn::bench {
 namespace {
 
-class Pass : public Case {
+class BiasActivationPassCase : public Case {
  protected:
-  explicit Pass(Params& params)
+  explicit BiasActivationPassCase(Params& params)
       : rows_(params.Int("rows", 8192)),
         width_(params.Int("width", 1024)),
         x_(rows_ * width_, DType::kF32),
@@ -35,19 +35,20 @@ class Pass : public Case {
   BiasActivationOptions options_;
 };
 
-class Forward final : public Pass {
+class BiasActivationForwardCase final : public BiasActivationPassCase {
  public:
-  Forward(Params& params, int) : Pass(params) {}
+  BiasActivationForwardCase(Params& params, int)
+      : BiasActivationPassCase(params) {}
   void Run(Executor& executor) override {
     BiasActivationForward(options_, rows_, width_, x_.f32(), bias_.f32(),
                           y_.f32(), executor);
   }
 };
 
-class Gradient final : public Pass {
+class BiasActivationGradientCase final : public BiasActivationPassCase {
  public:
-  Gradient(Params& params, int)
-      : Pass(params),
+  BiasActivationGradientCase(Params& params, int)
+      : BiasActivationPassCase(params),
         grad_y_(rows_ * width_, DType::kF32, 4),
         grad_x_(rows_ * width_, DType::kF32, 5),
         grad_bias_(width_, DType::kF32, 6),
@@ -70,16 +71,13 @@ class Gradient final : public Pass {
   Values grad_y_, grad_x_, grad_bias_, workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterBiasActivation(Registry& registry) {
-  registry.push_back({"bias_activation_forward", Make<Forward>});
-  registry.push_back({"bias_activation_gradient", Make<Gradient>});
+  registry.push_back(
+      {"bias_activation_forward", NewCase<BiasActivationForwardCase>});
+  registry.push_back(
+      {"bias_activation_gradient", NewCase<BiasActivationGradientCase>});
 }
 
 }  // namespace tarn::bench

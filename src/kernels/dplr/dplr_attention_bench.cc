@@ -116,18 +116,12 @@ class DplrStepCase final : public DplrCase {
   TensorView out_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeDplrCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterDplrAttention(Registry& registry) {
-  registry.push_back({"dplr_attention_forward", MakeDplrCase<DplrForwardCase>});
-  registry.push_back(
-      {"dplr_attention_gradient", MakeDplrCase<DplrGradientCase>});
-  registry.push_back({"dplr_attention_step", MakeDplrCase<DplrStepCase>});
+  registry.push_back({"dplr_attention_forward", NewCase<DplrForwardCase>});
+  registry.push_back({"dplr_attention_gradient", NewCase<DplrGradientCase>});
+  registry.push_back({"dplr_attention_step", NewCase<DplrStepCase>});
 }
 
 }  // namespace tarn::bench

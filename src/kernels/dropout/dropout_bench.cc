@@ -28,10 +28,7 @@ class Scales final : public Case {
 }  // namespace
 
 void RegisterDropout(Registry& registry) {
-  registry.push_back({"dropout_scales", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Scales>(params, threads));
-                      }});
+  registry.push_back({"dropout_scales", NewCase<Scales>});
 }
 
 }  // namespace tarn::bench

@@ -78,18 +78,12 @@ class ElementwiseGradient final : public Elementwise {
   ElementwiseRecurrenceGradients grad_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeElementwiseCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterElementwiseRecurrence(Registry& registry) {
+  registry.push_back({"elementwise_recurrence_forward", NewCase<Elementwise>});
   registry.push_back(
-      {"elementwise_recurrence_forward", MakeElementwiseCase<Elementwise>});
-  registry.push_back({"elementwise_recurrence_gradient",
-                      MakeElementwiseCase<ElementwiseGradient>});
+      {"elementwise_recurrence_gradient", NewCase<ElementwiseGradient>});
 }
 
 }  // namespace tarn::bench

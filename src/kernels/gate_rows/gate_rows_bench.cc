@@ -36,19 +36,14 @@ class Entries final : public Case {
   Values x_, y_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeRowsCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterGateRows(Registry& registry) {
-  registry.push_back({"silu", MakeRowsCase<Entries<SiluRow>>});
-  registry.push_back({"sigmoid", MakeRowsCase<Entries<SigmoidRow>>});
-  registry.push_back({"softplus", MakeRowsCase<Entries<Softplus>>});
-  registry.push_back({"square_relu", MakeRowsCase<Entries<SquareReluRow>>});
-  registry.push_back({"tanh", MakeRowsCase<Entries<TanhRow>>});
+  registry.push_back({"silu", NewCase<Entries<SiluRow>>});
+  registry.push_back({"sigmoid", NewCase<Entries<SigmoidRow>>});
+  registry.push_back({"softplus", NewCase<Entries<Softplus>>});
+  registry.push_back({"square_relu", NewCase<Entries<SquareReluRow>>});
+  registry.push_back({"tanh", NewCase<Entries<TanhRow>>});
 }
 
 }  // namespace tarn::bench

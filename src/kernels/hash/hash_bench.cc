@@ -69,14 +69,8 @@ class Buckets final : public Hashing {
 }  // namespace
 
 void RegisterHash(Registry& registry) {
-  registry.push_back({"cluster_queries", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Clusters>(params, threads));
-                      }});
-  registry.push_back({"hash_buckets", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Buckets>(params, threads));
-                      }});
+  registry.push_back({"cluster_queries", NewCase<Clusters>});
+  registry.push_back({"hash_buckets", NewCase<Buckets>});
 }
 
 }  // namespace tarn::bench

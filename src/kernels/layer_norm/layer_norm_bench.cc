@@ -35,10 +35,7 @@ class LayerNorm final : public Case {
 }  // namespace
 
 void RegisterLayerNorm(Registry& registry) {
-  registry.push_back({"layer_norm", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<LayerNorm>(params, threads));
-                      }});
+  registry.push_back({"layer_norm", NewCase<LayerNorm>});
 }
 
 }  // namespace tarn::bench

@@ -106,9 +106,10 @@ class Parallel : public Case {
   AlignedBuffer<uint8_t> workspace_;
 };
 
-class Forward final : public Parallel {
+class LinearAttentionForwardCase final : public Parallel {
  public:
-  Forward(Params& params, int threads) : Parallel(params, threads, false) {
+  LinearAttentionForwardCase(Params& params, int threads)
+      : Parallel(params, threads, false) {
     const double tokens = shape_.TokenHeads();
     work_.useful_flop = tokens * ForwardFlop(shape_, kUsefulChunk, 1);
     work_.executed_flop = tokens * ForwardFlop(shape_, executed_chunk(), 2);
@@ -122,9 +123,10 @@ class Forward final : public Parallel {
   }
 };
 
-class Gradient final : public Parallel {
+class LinearAttentionGradientCase final : public Parallel {
  public:
-  Gradient(Params& params, int threads) : Parallel(params, threads, true) {
+  LinearAttentionGradientCase(Params& params, int threads)
+      : Parallel(params, threads, true) {
     const double tokens = shape_.TokenHeads();
     work_.useful_flop = tokens * GradientFlop(shape_, kUsefulChunk, 1);
     work_.executed_flop = tokens * GradientFlop(shape_, executed_chunk(), 2);
@@ -181,9 +183,9 @@ class Recurrent : public Case {
   float *state_S_, *state_z_;
 };
 
-class Step final : public Recurrent {
+class LinearAttentionStepCase final : public Recurrent {
  public:
-  Step(Params& params, int) : Recurrent(params, 1) {}
+  LinearAttentionStepCase(Params& params, int) : Recurrent(params, 1) {}
   void Run(Executor& executor) override {
     LinearAttentionStep(options_, queries_, keys_, values_, state_S_, state_z_,
                         out_, executor);
@@ -199,18 +201,16 @@ class Prefill final : public Recurrent {
   }
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterLinearAttention(Registry& registry) {
-  registry.push_back({"linear_attention_forward", Make<Forward>});
-  registry.push_back({"linear_attention_gradient", Make<Gradient>});
-  registry.push_back({"linear_attention_step", Make<Step>});
-  registry.push_back({"linear_attention_prefill", Make<Prefill>});
+  registry.push_back(
+      {"linear_attention_forward", NewCase<LinearAttentionForwardCase>});
+  registry.push_back(
+      {"linear_attention_gradient", NewCase<LinearAttentionGradientCase>});
+  registry.push_back(
+      {"linear_attention_step", NewCase<LinearAttentionStepCase>});
+  registry.push_back({"linear_attention_prefill", NewCase<Prefill>});
 }
 
 }  // namespace tarn::bench

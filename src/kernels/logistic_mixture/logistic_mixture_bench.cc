@@ -42,9 +42,9 @@ class Loss final : public Mixture {
   }
 };
 
-class Gradient final : public Mixture {
+class LogisticMixtureGradientCase final : public Mixture {
  public:
-  Gradient(Params& params, int)
+  LogisticMixtureGradientCase(Params& params, int)
       : Mixture(params), gradients_(rows_ * 3 * mixtures_, DType::kF32, 4) {
     args_.gradients = gradients_.f32();
     work_.bytes *= 2;
@@ -69,17 +69,13 @@ class Draw final : public Mixture {
   }
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterLogisticMixture(Registry& registry) {
-  registry.push_back({"logistic_mixture_loss", Make<Loss>});
-  registry.push_back({"logistic_mixture_gradient", Make<Gradient>});
-  registry.push_back({"logistic_mixture_sample", Make<Draw>});
+  registry.push_back({"logistic_mixture_loss", NewCase<Loss>});
+  registry.push_back(
+      {"logistic_mixture_gradient", NewCase<LogisticMixtureGradientCase>});
+  registry.push_back({"logistic_mixture_sample", NewCase<Draw>});
 }
 
 }  // namespace tarn::bench

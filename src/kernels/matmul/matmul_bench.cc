@@ -63,10 +63,7 @@ class MatMul final : public Case {
 }  // namespace
 
 void RegisterMatMul(Registry& registry) {
-  registry.push_back({"matmul", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<MatMul>(params, threads));
-                      }});
+  registry.push_back({"matmul", NewCase<MatMul>});
 }
 
 }  // namespace tarn::bench

@@ -33,10 +33,7 @@ class Poly2 final : public Case {
 }  // namespace
 
 void RegisterPoly2(Registry& registry) {
-  registry.push_back({"poly2", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Poly2>(params, threads));
-                      }});
+  registry.push_back({"poly2", NewCase<Poly2>});
 }
 
 }  // namespace tarn::bench

@@ -77,10 +77,7 @@ class Window final : public Case {
 }  // namespace
 
 void RegisterReformerWindow(Registry& registry) {
-  registry.push_back({"reformer_bias", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Window>(params, threads));
-                      }});
+  registry.push_back({"reformer_bias", NewCase<Window>});
 }
 
 }  // namespace tarn::bench

@@ -8,9 +8,9 @@
 namespace tarn::bench {
 namespace {
 
-class Forward : public Case {
+class ResidualNormForwardCase : public Case {
  public:
-  Forward(Params& params, int)
+  ResidualNormForwardCase(Params& params, int)
       : rows_(params.Int("rows", 8192)), width_(params.Int("width", 256)) {
     options_.dropout = {static_cast<double>(params.Int("dropout", 10, 0)) / 100,
                         7};
@@ -49,11 +49,12 @@ class Forward : public Case {
   ResidualNormTensors t_;
 };
 
-class Gradient final : public Forward {
+class ResidualNormGradientCase final : public ResidualNormForwardCase {
  public:
-  Gradient(Params& params, int threads) : Forward(params, threads) {
+  ResidualNormGradientCase(Params& params, int threads)
+      : ResidualNormForwardCase(params, threads) {
     SerialExecutor serial;
-    Forward::Run(serial);
+    ResidualNormForwardCase::Run(serial);
     g_.grad_y = Take(rows_ * width_);
     g_.s = t_.s;
     g_.mean = t_.mean;
@@ -75,16 +76,13 @@ class Gradient final : public Forward {
   float* workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterResidualNorm(Registry& registry) {
-  registry.push_back({"residual_norm_forward", Make<Forward>});
-  registry.push_back({"residual_norm_gradient", Make<Gradient>});
+  registry.push_back(
+      {"residual_norm_forward", NewCase<ResidualNormForwardCase>});
+  registry.push_back(
+      {"residual_norm_gradient", NewCase<ResidualNormGradientCase>});
 }
 
 }  // namespace tarn::bench

@@ -34,10 +34,7 @@ class RmsNorm final : public Case {
 }  // namespace
 
 void RegisterRmsNorm(Registry& registry) {
-  registry.push_back({"rms_norm", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<RmsNorm>(params, threads));
-                      }});
+  registry.push_back({"rms_norm", NewCase<RmsNorm>});
 }
 
 }  // namespace tarn::bench

@@ -80,14 +80,8 @@ class RotaryRows final : public Case {
 }  // namespace
 
 void RegisterRotary(Registry& registry) {
-  registry.push_back({"rotary", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<Rotary>(params, threads));
-                      }});
-  registry.push_back({"rotary_rows", [](Params& params, int threads) {
-                        return std::unique_ptr<Case>(
-                            std::make_unique<RotaryRows>(params, threads));
-                      }});
+  registry.push_back({"rotary", NewCase<Rotary>});
+  registry.push_back({"rotary_rows", NewCase<RotaryRows>});
 }
 
 }  // namespace tarn::bench

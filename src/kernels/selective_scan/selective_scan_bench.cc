@@ -99,16 +99,11 @@ class ScanGradient final : public Scan {
   SelectiveScanGradients grad_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeScanCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterSelectiveScan(Registry& registry) {
-  registry.push_back({"selective_scan_forward", MakeScanCase<Scan>});
-  registry.push_back({"selective_scan_gradient", MakeScanCase<ScanGradient>});
+  registry.push_back({"selective_scan_forward", NewCase<Scan>});
+  registry.push_back({"selective_scan_gradient", NewCase<ScanGradient>});
 }
 
 }  // namespace tarn::bench

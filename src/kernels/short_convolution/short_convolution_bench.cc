@@ -73,18 +73,12 @@ class ConvolutionGradient final : public Convolution {
   AlignedBuffer<uint8_t> workspace_;
 };
 
-template <typename T>
-std::unique_ptr<Case> MakeConvolutionCase(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterShortConvolution(Registry& registry) {
+  registry.push_back({"short_convolution_forward", NewCase<Convolution>});
   registry.push_back(
-      {"short_convolution_forward", MakeConvolutionCase<Convolution>});
-  registry.push_back(
-      {"short_convolution_gradient", MakeConvolutionCase<ConvolutionGradient>});
+      {"short_convolution_gradient", NewCase<ConvolutionGradient>});
 }
 
 }  // namespace tarn::bench

@@ -120,16 +120,8 @@ class GradientCase final : public Attention {
 }  // namespace
 
 void RegisterBlockedAttention(Registry& registry) {
-  registry.push_back(
-      {"softmax_attention_forward", [](Params& params, int threads) {
-         return std::unique_ptr<Case>(
-             std::make_unique<ForwardCase>(params, threads));
-       }});
-  registry.push_back(
-      {"softmax_attention_gradient", [](Params& params, int threads) {
-         return std::unique_ptr<Case>(
-             std::make_unique<GradientCase>(params, threads));
-       }});
+  registry.push_back({"softmax_attention_forward", NewCase<ForwardCase>});
+  registry.push_back({"softmax_attention_gradient", NewCase<GradientCase>});
 }
 
 }  // namespace tarn::bench

@@ -6,9 +6,9 @@
 namespace tarn::bench {
 namespace {
 
-class Step final : public Case {
+class SoftmaxAttentionStepCase final : public Case {
  public:
-  Step(Params& params, int threads)
+  SoftmaxAttentionStepCase(Params& params, int threads)
       : seq_len_(params.Int("seq_len", 4096)),
         heads_(params.Int("heads", 8)),
         d_key_(params.Int("d_key", 64)),
@@ -48,9 +48,7 @@ class Step final : public Case {
 
 void RegisterSoftmaxAttention(Registry& registry) {
   registry.push_back(
-      {"softmax_attention_step", [](Params& params, int threads) {
-         return std::unique_ptr<Case>(std::make_unique<Step>(params, threads));
-       }});
+      {"softmax_attention_step", NewCase<SoftmaxAttentionStepCase>});
 }
 
 }  // namespace tarn::bench

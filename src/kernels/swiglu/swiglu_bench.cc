@@ -7,9 +7,9 @@
 namespace tarn::bench {
 namespace {
 
-class Pass : public Case {
+class SwigluPassCase : public Case {
  protected:
-  explicit Pass(Params& params)
+  explicit SwigluPassCase(Params& params)
       : rows_(params.Int("rows", 8192)),
         width_(params.Int("width", 1024)),
         gate_(rows_ * width_, DType::kF32),
@@ -26,19 +26,19 @@ class Pass : public Case {
   DropoutOptions dropout_;
 };
 
-class Forward final : public Pass {
+class SwigluForwardCase final : public SwigluPassCase {
  public:
-  Forward(Params& params, int) : Pass(params) {}
+  SwigluForwardCase(Params& params, int) : SwigluPassCase(params) {}
   void Run(Executor& executor) override {
     SwigluForward(dropout_, rows_, width_, gate_.f32(), up_.f32(), y_.f32(),
                   executor);
   }
 };
 
-class Gradient final : public Pass {
+class SwigluGradientCase final : public SwigluPassCase {
  public:
-  Gradient(Params& params, int)
-      : Pass(params),
+  SwigluGradientCase(Params& params, int)
+      : SwigluPassCase(params),
         grad_y_(rows_ * width_, DType::kF32, 4),
         grad_gate_(rows_ * width_, DType::kF32, 5),
         grad_up_(rows_ * width_, DType::kF32, 6) {
@@ -55,16 +55,11 @@ class Gradient final : public Pass {
   Values grad_y_, grad_gate_, grad_up_;
 };
 
-template <typename T>
-std::unique_ptr<Case> Make(Params& params, int threads) {
-  return std::make_unique<T>(params, threads);
-}
-
 }  // namespace
 
 void RegisterSwiglu(Registry& registry) {
-  registry.push_back({"swiglu_forward", Make<Forward>});
-  registry.push_back({"swiglu_gradient", Make<Gradient>});
+  registry.push_back({"swiglu_forward", NewCase<SwigluForwardCase>});
+  registry.push_back({"swiglu_gradient", NewCase<SwigluGradientCase>});
 }
 
 }  // namespace tarn::bench

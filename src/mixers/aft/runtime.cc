@@ -9,7 +9,7 @@
 namespace tarn::mixers {
 namespace {
 
-enum Tensor : int64_t { kM, kA, kB };  // of SimpleState
+enum SimpleTensor : int64_t { kM, kA, kB };  // of SimpleState
 
 // Heads do not matter: a share is 64 channels of all heads side by side. A
 // channel depends on no other, so any cut gives the same bits.

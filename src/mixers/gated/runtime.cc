@@ -18,7 +18,7 @@
 namespace tarn::mixers {
 namespace {
 
-enum Tensor : int64_t { kS, kWindow };  // of the spec's state
+enum GatedTensor : int64_t { kS, kWindow };  // of the spec's state
 
 /// What a form holds besides its matrices.
 struct GatedVectors {

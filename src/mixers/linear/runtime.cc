@@ -14,7 +14,7 @@
 namespace tarn::mixers {
 namespace {
 
-enum Tensor : int64_t { kS, kZ, kNormSums };  // of LinearState
+enum LinearTensor : int64_t { kSums, kKeySums, kNormSums };  // of LinearState
 
 // The power of two that brings the largest entry near 1; 1 where there is none.
 // Scaling by it leaves an exact quotient unchanged, with later underflow.
@@ -115,7 +115,7 @@ class Linear final : public RuntimeAttention {
 
   const void* Reads(const SequenceState& state, int64_t layer,
                     int64_t share) const override {
-    return state.Tensor(layer, kS) + share * form_.d_feature() * d_value_;
+    return state.Tensor(layer, kSums) + share * form_.d_feature() * d_value_;
   }
 
  private:
@@ -154,8 +154,8 @@ class Linear final : public RuntimeAttention {
         HeadView(Key(block, row, head), count, block.in.stride, d_key_, heads),
         HeadView(Value(block, row, head), count, block.in.stride, d_value_,
                  heads),
-        segment.state->Tensor(layer, kS) + head * d_key_ * d_value_,
-        segment.state->Tensor(layer, kZ) + head * d_key_,
+        segment.state->Tensor(layer, kSums) + head * d_key_ * d_value_,
+        segment.state->Tensor(layer, kKeySums) + head * d_key_,
         HeadView(Out(block, row, head), count, block.out.stride, d_value_,
                  heads),
         serial);
@@ -179,7 +179,7 @@ class Linear final : public RuntimeAttention {
         options, HeadView(Query(block, row, head), count, stride, d_key_),
         HeadView(Key(block, row, head), count, stride, d_key_),
         HeadView(Value(block, row, head), count, stride, d_value_),
-        segment.state->Tensor(layer, kS) + head * d_key_ * d_value_, unused,
+        segment.state->Tensor(layer, kSums) + head * d_key_ * d_value_, unused,
         HeadView(Out(block, row, head), count, block.out.stride, d_value_),
         serial);
     float one = 1.0f;
@@ -189,7 +189,7 @@ class Linear final : public RuntimeAttention {
         options, HeadView(features, count, extra, d_key_),
         HeadView(features + key_width_, count, extra, d_key_),
         HeadView(&one, count, 0, 1),
-        segment.state->Tensor(layer, kZ) + head * d_key_, unused,
+        segment.state->Tensor(layer, kKeySums) + head * d_key_, unused,
         HeadView(denominators, count, extra, 1), serial);
     for (int64_t i = 0; i < count; ++i) {
       form_.Divide(denominators[i * extra], 0.0f, d_value_,
@@ -207,8 +207,8 @@ class Linear final : public RuntimeAttention {
     const int64_t width = form_.d_feature();
     float* query = block.Scratch(worker);
     float* key = query + RowStride(width);
-    float* S = segment.state->Tensor(layer, kS) + head * width * d_value_;
-    float* z = segment.state->Tensor(layer, kZ) + head * width;
+    float* S = segment.state->Tensor(layer, kSums) + head * width * d_value_;
+    float* z = segment.state->Tensor(layer, kKeySums) + head * width;
     SerialExecutor serial;
     for (int64_t r = segment.row; r < segment.row + segment.count; ++r) {
       float* out = Out(block, r, head);
@@ -284,15 +284,15 @@ std::optional<Error> Check(const ModelConfig& layer) {
                      names + " (what this runtime can run)", map.name);
 }
 
-std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
-                                   MixerTensors& tensors) {
+std::unique_ptr<RuntimeMixer> NewLinear(const ModelConfig& layer,
+                                        MixerTensors& tensors) {
   return std::make_unique<Linear>(layer, tensors);
 }
 
 }  // namespace
 
 std::vector<RuntimeMixerRow> linear::RuntimeMixers() {
-  return {{"linear", Check, Make, MakeLinearCross}};
+  return {{"linear", Check, NewLinear, MakeLinearCross}};
 }
 
 }  // namespace tarn::mixers

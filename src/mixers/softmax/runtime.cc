@@ -11,7 +11,7 @@
 namespace tarn::mixers {
 namespace {
 
-enum Tensor : int64_t { kKeys, kValues };  // of the spec's state
+enum SoftmaxTensor : int64_t { kKeys, kValues };  // of the spec's state
 
 // A share, and a task, is a head of keys with the heads of queries that read
 // it. Columns of `in`: [H K] queries, [G K] keys, [G V] values, [H V] gates.
@@ -170,8 +170,8 @@ class Softmax final : public RuntimeMixer {
   }
 
   // The rows of a head of keys: those of the ring, or of all tokens.
-  const float* Head(const SequenceState& state, int64_t layer, Tensor tensor,
-                    int64_t head, int64_t width) const {
+  const float* Head(const SequenceState& state, int64_t layer,
+                    SoftmaxTensor tensor, int64_t head, int64_t width) const {
     return s_.window > 0
                ? state.Tensor(layer, tensor) + head * s_.window * width
                : state.Row(layer, tensor, head);
@@ -274,8 +274,8 @@ class Softmax final : public RuntimeMixer {
   double eps_ = 0;
 };
 
-std::unique_ptr<RuntimeMixer> Make(const ModelConfig& layer,
-                                   MixerTensors& tensors) {
+std::unique_ptr<RuntimeMixer> NewSoftmax(const ModelConfig& layer,
+                                         MixerTensors& tensors) {
   const SoftmaxForm form(layer);
   if (form.latent > 0) return MakeLatent(layer, form, tensors);
   return std::make_unique<Softmax>(layer, form, tensors);
@@ -293,9 +293,9 @@ void RotateHeads(const float* angles, int64_t width, int64_t heads,
 }
 
 std::vector<RuntimeMixerRow> softmax::RuntimeMixers() {
-  return {{"full", nullptr, Make, MakeSoftmaxCross},
-          {"local", nullptr, Make},
-          {kGatedSoftmax, nullptr, Make}};
+  return {{"full", nullptr, NewSoftmax, MakeSoftmaxCross},
+          {"local", nullptr, NewSoftmax},
+          {kGatedSoftmax, nullptr, NewSoftmax}};
 }
 
 }  // namespace tarn::mixers
