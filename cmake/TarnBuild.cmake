@@ -186,7 +186,8 @@ function(tarn_torch_tests name library)
     list(APPEND sources ${found})
   endforeach()
   add_library(${name}_objects OBJECT ${sources})
-  target_link_libraries(${name}_objects PUBLIC ${library} GTest::gtest_main)
+  target_link_libraries(${name}_objects PUBLIC ${library} tarn_reference
+    GTest::gtest_main)
   target_compile_options(${name}_objects PRIVATE -O1)
   target_compile_definitions(${name}_objects PRIVATE
     TARN_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "config/own_key.h"
-#include "core/dtype.h"
 
 namespace tarn {
 
@@ -32,7 +31,6 @@ struct StateTensor {
   std::vector<int64_t> shape;  // of one sequence; where it grows, of one token
   float initial = 0.0f;        // every entry before the first token
   bool grows = false;          // [tokens, shape...]: a cache
-  DType dtype = DType::kF32;
   int64_t kept = 0;  // where it grows: the last tokens that count; 0: all
 
   int64_t elements() const {

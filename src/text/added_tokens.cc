@@ -43,8 +43,8 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
   trie_ = ByteTrie(std::move(strings));
 }
 
-bool AddedTokens::Walk(std::string_view text, bool allow_special,
-                       const Visitor& visit) const {
+bool AddedTokens::VisitParts(std::string_view text, bool allow_special,
+                             const Visitor& visit) const {
   size_t done = 0;  // everything before it has been visited
   for (size_t at = 0; !trie_.empty() && at < text.size();) {
     const ByteTrie::Match match = trie_.Longest(text.substr(at));

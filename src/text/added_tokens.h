@@ -37,8 +37,8 @@ class AddedTokens {
   /// between tokens (never empty). False ends the scan.
   using Visitor = std::function<bool(int32_t id, std::string_view part)>;
   /// False when the visitor ended the scan. O(bytes times longest content).
-  bool Walk(std::string_view text, bool allow_special,
-            const Visitor& visit) const;
+  bool VisitParts(std::string_view text, bool allow_special,
+                  const Visitor& visit) const;
 
  private:
   std::vector<AddedToken> tokens_;

@@ -185,7 +185,7 @@ Result<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
                                                   bool allow_special,
                                                   uint64_t offset) const {
   Work work{allow_special, {}, {}, {}};
-  raw_.Walk(text, allow_special, [&](int32_t id, std::string_view part) {
+  raw_.VisitParts(text, allow_special, [&](int32_t id, std::string_view part) {
     if (id >= 0) {
       work.ids.push_back(id);
       return true;
@@ -202,7 +202,7 @@ Result<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
 
 bool BpeTokenizer::EncodeNormalised(std::string_view text, uint64_t offset,
                                     Work& work) const {
-  return normalised_.Walk(
+  return normalised_.VisitParts(
       text, work.allow_special, [&](int32_t id, std::string_view part) {
         if (id >= 0) {
           work.ids.push_back(id);

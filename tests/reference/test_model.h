@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -158,6 +159,16 @@ inline std::vector<int32_t> RandomTokens(const ModelConfig& config,
         rng.Below(static_cast<uint64_t>(config.vocab_size))));
   }
   return tokens;
+}
+
+/// One configuration of a parametrised test: its name, and what it changes.
+struct ConfigVariant {
+  const char* name;
+  std::function<void(ModelConfig&)> change;
+};
+
+inline void PrintTo(const ConfigVariant& variant, std::ostream* out) {
+  *out << variant.name;
 }
 
 }  // namespace tarn::testing

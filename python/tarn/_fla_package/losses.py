@@ -39,6 +39,11 @@ def cross_entropy_loss(
 _LEAST_TOKENS = 256
 
 
+def _added(total, part, kind):
+    """total + part in the dtype `kind`; total None: the first part."""
+    return part.to(kind) if total is None else total.add_(part)
+
+
 class _ByChunks(torch.autograd.Function):
     """The sum of the losses of all tokens over `count`, `size` tokens at a time: their logits are
     dropped with the chunk, whose gradients are taken with it. `pull` moves the largest logit of
@@ -48,9 +53,10 @@ class _ByChunks(torch.autograd.Function):
     def forward(ctx, x, weight, bias, target, size, count, pull, narrow, recorded, options):
         wanted = [recorded and one is not None and one.requires_grad for one in (x, weight, bias)]
         grad_x = torch.empty_like(x) if wanted[0] else None
-        kind = weight.dtype if narrow else torch.promote_types(weight.dtype, torch.float32)
-        grad_weight = torch.zeros_like(weight, dtype=kind) if wanted[1] else None
-        grad_bias = torch.zeros_like(bias, dtype=kind) if wanted[2] else None
+        grad_weight = grad_bias = None
+        kind = torch.promote_types(weight.dtype, torch.float32)
+        if narrow or size >= len(x):  # nothing is added to the one product
+            kind = weight.dtype
         total = 0.0
         for begin in range(0, len(x), size):
             rows, own = x[begin : begin + size], target[begin : begin + size]
@@ -67,10 +73,14 @@ class _ByChunks(torch.autograd.Function):
                 flow.scatter_add_(-1, at, largest * (pull / len(x)))
             if grad_x is not None:
                 grad_x[begin : begin + size] = flow @ weight
-            if grad_weight is not None:
-                grad_weight += flow.t() @ rows
-            if grad_bias is not None:
-                grad_bias += flow.sum(0)
+            if wanted[1]:
+                grad_weight = _added(grad_weight, flow.t() @ rows, kind)
+            if wanted[2]:
+                grad_bias = _added(grad_bias, flow.sum(0), kind)
+        if wanted[1] and grad_weight is None:  # no tokens
+            grad_weight = torch.zeros_like(weight)
+        if wanted[2] and grad_bias is None:
+            grad_bias = torch.zeros_like(bias)
         like = (x, weight, bias)
         ctx.save_for_backward(
             *[

@@ -12,7 +12,7 @@ from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
 from tarn._rotary_rows import rotary_rows
-from tarn.nn._gated_parts import kept_rows, split, want_read, wide
+from tarn.nn._gated_parts import convolve, kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors, register_mixer
 
@@ -150,18 +150,8 @@ class GatedMixer(GatedWeights):
             return mixed, None
         if not hasattr(self, "convolution"):  # of width 0: silu alone
             return torch.nn.functional.silu(mixed), None
-        filters = self.convolution
-        bias = getattr(filters, "bias", None)
-        if state is None:
-            return ops.short_convolution(mixed, filters.weight, bias, lengths=lengths), None
-        return ops.short_convolution(
-            mixed,
-            filters.weight,
-            bias,
-            lengths=lengths,
-            initial_state=state["window"],
-            return_state=True,
-        )
+        window = None if state is None else state["window"]
+        return convolve(self.convolution, mixed, lengths, window)
 
     def _heads(
         self, mixed: torch.Tensor, bounded_keys: Any, places: torch.Tensor | None

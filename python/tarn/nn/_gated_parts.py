@@ -1,10 +1,16 @@
-"""What gated mixers do to rows and tensors around their recurrence."""
+"""What mixers with a decaying state do to rows and tensors around their recurrence."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+
+from tarn import ops
+
+# The initial steps of a decay (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
+_STEPS, _STEP_FLOOR = (1e-3, 0.1), 1e-4
 
 
 def want_read(mixer: torch.nn.Module) -> None:
@@ -45,3 +51,41 @@ def kept_rows(x: Any, kept: torch.Tensor | None) -> Any:
     if kept is None or x is None:
         return x
     return torch.where(kept.view(*kept.shape, *[1] * (x.dim() - 2)), x, x.new_zeros(()))
+
+
+def convolve(
+    filters: Any,
+    rows: torch.Tensor,
+    lengths: torch.Tensor | None,
+    window: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """silu of the short convolution of rows [B, T, C], and its next window [B, W - 1, C];
+    without a window from zeros, and None. filters: a module with weight [C, W] and, or not,
+    bias [C]."""
+    bias = getattr(filters, "bias", None)
+    if window is None:
+        return ops.short_convolution(rows, filters.weight, bias, lengths=lengths), None
+    return ops.short_convolution(
+        rows,
+        filters.weight,
+        bias,
+        lengths=lengths,
+        initial_state=window,
+        return_state=True,
+    )
+
+
+@torch.no_grad()
+def draw_filters(filters: torch.nn.Module) -> None:
+    """Gives a convolution's parameters the first values of torch.nn.Conv1d."""
+    weight = filters.get_parameter("weight")
+    bound = weight.shape[1] ** -0.5
+    for parameter in filters.parameters():
+        parameter.uniform_(-bound, bound)
+
+
+@torch.no_grad()
+def draw_step_bias(bias: torch.Tensor) -> None:
+    """Draws biases whose softplus is a step, even in its logarithm."""
+    steps = bias.uniform_(*map(math.log, _STEPS)).exp().clamp(min=_STEP_FLOOR)
+    bias.copy_(steps + torch.log(-torch.expm1(-steps)))

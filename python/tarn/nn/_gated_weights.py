@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._configurations import layer_facts
+from tarn.nn._gated_parts import draw_filters, draw_step_bias
 from tarn.nn._mixer import Mixer, View
 
 # The projections that read a row of the layer, in the order of their results.
@@ -17,8 +17,7 @@ _FIRST = (
     "query_projection", "key_projection", "value_projection", "gate_projection",
     "gate_down_projection", "decay_projection", "decay_down_projection", "beta_projection",
 )  # fmt: skip
-# The initial steps and rates of a decay (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
-_STEPS, _STEP_FLOOR, _RATES = (1e-3, 0.1), 1e-4, (1.0, 16.0)
+_RATES = (1.0, 16.0)  # the initial ones of a decay
 
 
 class GatedWeights(Mixer):
@@ -91,9 +90,6 @@ class GatedWeights(Mixer):
             torch.nn.init.zeros_(self.decay_up_projection.bias)
         elif gate in ("head", "channel"):
             self.A_log.copy_(self.A_log.uniform_(*_RATES).log())
-            steps = self.dt_bias.uniform_(*map(math.log, _STEPS)).exp().clamp(min=_STEP_FLOOR)
-            self.dt_bias.copy_(steps + torch.log(-torch.expm1(-steps)))
+            draw_step_bias(self.dt_bias)
         if hasattr(self, "convolution"):
-            bound = self.convolution.weight.shape[1] ** -0.5
-            for parameter in self.convolution.parameters():
-                parameter.uniform_(-bound, bound)
+            draw_filters(self.convolution)

@@ -52,8 +52,8 @@ void TakeSmaller(std::optional<double>& best, std::optional<double> other) {
 // Every level counts: a parent's quota binds its children. Inside a container
 // the path may name a folder only the host sees; its ancestors, down to the
 // mount itself, are then the ones that exist.
-void WalkUp(const std::string& mount, std::string path, bool version2,
-            std::optional<double>& best) {
+void ReadParents(const std::string& mount, std::string path, bool version2,
+                 std::optional<double>& best) {
   for (;;) {
     while (!path.empty() && path.back() == '/') path.pop_back();
     TakeSmaller(best, QuotaOfFolder(mount + path, version2));
@@ -92,11 +92,11 @@ std::optional<double> CgroupCpuQuota(std::string_view self_cgroup,
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string path = line.substr(second + 1);
     if (controllers.empty()) {
-      WalkUp(root, path, true, best);
-      WalkUp(root + "/unified", path, true, best);
+      ReadParents(root, path, true, best);
+      ReadParents(root + "/unified", path, true, best);
     } else if (HasCpuController(controllers)) {
-      WalkUp(root + "/" + controllers, path, false, best);
-      WalkUp(root + "/cpu", path, false, best);
+      ReadParents(root + "/" + controllers, path, false, best);
+      ReadParents(root + "/cpu", path, false, best);
     }
   }
   return best;

@@ -6,7 +6,7 @@
 
 #include "kernels/recurrence/checks.h"
 #include "kernels/recurrence/dispatch.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/decay/decay_attention.cc"

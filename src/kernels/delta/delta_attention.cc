@@ -10,7 +10,7 @@
 
 #include "kernels/recurrence/checks.h"
 #include "kernels/recurrence/dispatch.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention.cc"

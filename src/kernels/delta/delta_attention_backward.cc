@@ -11,14 +11,14 @@
 #define HWY_TARGET_INCLUDE "kernels/delta/delta_attention_backward.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
-#include "kernels/recurrence/gradient_walk-inl.h"
+#include "kernels/recurrence/chunked_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
 static void DeltaGradientSequence(const RecurrentGradientTask& task) {
-  GradientWalk<GatedCore<true>>(task).Run();
+  ChunkedGradient<GatedCore<true>>(task).Run();
 }
 
 }  // namespace HWY_NAMESPACE

@@ -6,7 +6,7 @@
 
 #include "kernels/recurrence/checks.h"
 #include "kernels/recurrence/dispatch.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/dplr/dplr_attention.cc"
@@ -82,9 +82,9 @@ static void DplrChunk(const RecurrentTask& task, int64_t head,
 }
 
 static void DplrForwardSequence(const RecurrentTask& task) {
-  ForwardWalk(task, [&](int64_t head, const ChunkSpan& s,
-                        const RecurrentForwardLayout& layout, float* state)
-                        HWY_ATTR { DplrChunk(task, head, s, layout, state); });
+  ForEachChunk(task, [&](int64_t head, const ChunkSpan& s,
+                         const RecurrentForwardLayout& layout, float* state)
+                         HWY_ATTR { DplrChunk(task, head, s, layout, state); });
 }
 
 }  // namespace HWY_NAMESPACE

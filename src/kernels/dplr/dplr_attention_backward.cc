@@ -19,7 +19,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
 #include "kernels/dplr/pair-inl.h"
-#include "kernels/recurrence/gradient_walk-inl.h"
+#include "kernels/recurrence/chunked_gradient-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -208,7 +208,7 @@ static void PairGateGradients(const GradientContext& c) {
   }
 }
 
-// GradientWalk's functions for the low-rank pair: one value head a head.
+// ChunkedGradient's functions for the low-rank pair: one value head a head.
 struct PairCore {
   static constexpr bool kSolves = true;
 
@@ -339,7 +339,7 @@ struct PairCore {
 };
 
 static void DplrGradientSequence(const RecurrentGradientTask& task) {
-  GradientWalk<PairCore>(task).Run();
+  ChunkedGradient<PairCore>(task).Run();
 }
 
 }  // namespace HWY_NAMESPACE

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 #include "kernels/sequence_checks.h"
 
 namespace tarn {

@@ -16,7 +16,7 @@
 #include "hwy/highway.h"
 #include "kernels/decay_factor-inl.h"
 #include "kernels/panels-inl.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 #include "kernels/scores-inl.h"
 #include "kernels/vectors-inl.h"
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/executor.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 namespace tarn {
 

@@ -181,7 +181,7 @@ HWY_MAYBE_UNUSED static void ZeroPadding(const TensorView& view,
 // chunk(value_head, span, layout, state). States come in, are saved at
 // checkpoints and go out.
 template <class F>
-HWY_INLINE void ForwardWalk(const RecurrentTask& task, const F& chunk) {
+HWY_INLINE void ForEachChunk(const RecurrentTask& task, const F& chunk) {
   const RecurrentInputs& in = *task.in;
   const RecurrentForwardLayout layout(in, task.columns, task.heads);
   const ChunkParts& at = layout.chunk;
@@ -222,7 +222,7 @@ HWY_INLINE void ForwardWalk(const RecurrentTask& task, const F& chunk) {
 
 template <bool kDelta>
 static void RecurrentForwardSequence(const RecurrentTask& task) {
-  ForwardWalk(
+  ForEachChunk(
       task, [&](int64_t value_head, const ChunkSpan& s,
                 const RecurrentForwardLayout& layout, float* state) HWY_ATTR {
         RecurrentForwardChunk<kDelta>(task, value_head, s, layout, state);

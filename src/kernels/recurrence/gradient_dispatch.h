@@ -9,7 +9,7 @@
 #include "core/executor.h"
 #include "kernels/recurrence/gradient_layout.h"
 #include "kernels/recurrence/part_sums.h"
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 namespace tarn {
 

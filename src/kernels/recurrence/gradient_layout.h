@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 
 namespace tarn {
 

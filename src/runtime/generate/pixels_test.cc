@@ -16,7 +16,7 @@
 namespace tarn::testing {
 namespace {
 
-struct Variant {
+struct ImageKind {
   const char* name;
   AttentionKind attention;
   Positions positions;
@@ -24,11 +24,9 @@ struct Variant {
   int64_t height, width, channels, mixtures;
 };
 
-void PrintTo(const Variant& variant, std::ostream* out) {
-  *out << variant.name;
-}
+void PrintTo(const ImageKind& kind, std::ostream* out) { *out << kind.name; }
 
-const Variant kVariants[] = {
+const ImageKind kImageKinds[] = {
     {"LinearConcat", MixerKind("linear"), Positions::kSinusoidal,
      PositionCombine::kConcat, 5, 7, 1, 10},
     {"SoftmaxConcat", MixerKind("full"), Positions::kSinusoidal,
@@ -39,17 +37,17 @@ const Variant kVariants[] = {
      PositionCombine::kAdd, 9, 1, 1, 1},
 };
 
-ModelConfig ConfigOf(const Variant& variant) {
+ModelConfig ConfigOf(const ImageKind& kind) {
   ModelConfig config = SmallConfig();
   config.vocab_size = 256;
   config.task = Task::kImage;
-  config.n_mixtures = variant.mixtures;
-  config.image_height = variant.height;
-  config.image_width = variant.width;
-  config.image_channels = variant.channels;
-  config.attention = variant.attention;
-  config.positions = variant.positions;
-  config.position_combine = variant.combine;
+  config.n_mixtures = kind.mixtures;
+  config.image_height = kind.height;
+  config.image_width = kind.width;
+  config.image_channels = kind.channels;
+  config.attention = kind.attention;
+  config.positions = kind.positions;
+  config.position_combine = kind.combine;
   FinishConfig(config);
   return config;
 }
@@ -96,7 +94,7 @@ std::vector<uint8_t> RandomImages(int64_t bytes, uint64_t seed) {
   return images;
 }
 
-class ImagesTest : public ::testing::TestWithParam<Variant> {
+class ImagesTest : public ::testing::TestWithParam<ImageKind> {
  protected:
   ImagesTest() : config_(ConfigOf(GetParam())) {
     tensors_ = ImageTensors(config_, 1);
@@ -198,12 +196,12 @@ TEST_P(ImagesTest, AnyBatchAndThreadCountDrawTheSame) {
   EXPECT_NE(want, Draw(Open(1), given, 3, {.samples = 5, .seed = 2}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, ImagesTest, ::testing::ValuesIn(kVariants),
+INSTANTIATE_TEST_SUITE_P(Kinds, ImagesTest, ::testing::ValuesIn(kImageKinds),
                          [](const auto& info) { return info.param.name; });
 
 class OneImageModel : public ::testing::Test {
  protected:
-  OneImageModel() : config_(ConfigOf(kVariants[0])) {}
+  OneImageModel() : config_(ConfigOf(kImageKinds[0])) {}
   Model Open() {
     WriteModel(folder_.path(), config_, ImageTensors(config_, 1));
     return Model::Open(folder_.path(), {.threads = 1}).Take();

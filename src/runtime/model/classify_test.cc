@@ -14,16 +14,7 @@
 namespace tarn::testing {
 namespace {
 
-struct Variant {
-  const char* name;
-  std::function<void(ModelConfig&)> change;
-};
-
-void PrintTo(const Variant& variant, std::ostream* out) {
-  *out << variant.name;
-}
-
-const Variant kVariants[] = {
+const ConfigVariant kVariants[] = {
     {"Linear", [](ModelConfig&) {}},
     {"LinearPost", [](ModelConfig& c) { c.norm = Norm::kPost; }},
     {"Softmax", [](ModelConfig& c) { c.attention = MixerKind("full"); }},
@@ -71,7 +62,7 @@ const Variant kVariants[] = {
      }},
 };
 
-class ClassifyTest : public ::testing::TestWithParam<Variant> {
+class ClassifyTest : public ::testing::TestWithParam<ConfigVariant> {
  protected:
   ClassifyTest() : config_(SmallConfigOf(Arch::kEncoder)) {
     GetParam().change(config_);

@@ -15,16 +15,7 @@
 namespace tarn::testing {
 namespace {
 
-struct Variant {
-  const char* name;
-  std::function<void(ModelConfig&)> change;
-};
-
-void PrintTo(const Variant& variant, std::ostream* out) {
-  *out << variant.name;
-}
-
-const Variant kVariants[] = {
+const ConfigVariant kVariants[] = {
     {"Defaults", [](ModelConfig&) {}},
     {"PostNormRelu",
      [](ModelConfig& c) {
@@ -261,7 +252,7 @@ const Variant kVariants[] = {
 };
 
 class ModelTest
-    : public ::testing::TestWithParam<std::tuple<std::string, Variant>> {
+    : public ::testing::TestWithParam<std::tuple<std::string, ConfigVariant>> {
  protected:
   void SetUp() override {
     ForceSimdTarget(std::get<0>(GetParam()));

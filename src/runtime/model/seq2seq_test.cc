@@ -13,22 +13,13 @@
 namespace tarn::testing {
 namespace {
 
-struct Variant {
-  const char* name;
-  std::function<void(ModelConfig&)> change;
-};
-
-void PrintTo(const Variant& variant, std::ostream* out) {
-  *out << variant.name;
-}
-
 void Map(ModelConfig& c, FeatureMap map,
          Denominator denominator = Denominator::kExact) {
   SetKey(c, "feature_map", map);
   SetKey(c, "denominator", denominator);
 }
 
-const Variant kVariants[] = {
+const ConfigVariant kVariants[] = {
     {"Linear", [](ModelConfig&) {}},
     {"LinearPostRelu",
      [](ModelConfig& c) {
@@ -112,7 +103,7 @@ const Variant kVariants[] = {
 };
 
 // A model with `change` made to the small configuration.
-class Seq2seqTest : public ::testing::TestWithParam<Variant> {
+class Seq2seqTest : public ::testing::TestWithParam<ConfigVariant> {
  protected:
   Seq2seqTest() : config_(SmallConfigOf(Arch::kSeq2seq)) {
     config_.cross_attention = kDerivedMixer;

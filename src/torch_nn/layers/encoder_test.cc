@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "core/text.h"
+#include "reference/torch/plain_model.h"
 #include "torch_nn/layers/decoder.h"
 #include "torch_nn/mixers/common/projected.h"
-#include "torch_nn/models/plain_model.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/layers/call.h"
 

@@ -7,9 +7,9 @@
 
 #include "core/feature_map.h"
 #include "core/test_util.h"
+#include "reference/torch/plain_model.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/mixers/registry.h"
-#include "torch_nn/models/plain_model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

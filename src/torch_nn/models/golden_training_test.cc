@@ -2,8 +2,8 @@
 // plain torch operations in float64. Every loss and every gradient agrees.
 #include <gtest/gtest.h>
 
+#include "reference/torch/plain_model.h"
 #include "torch_nn/models/language_model.h"
-#include "torch_nn/models/plain_model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

@@ -12,7 +12,7 @@
 #include "core/feature_map.h"
 #include "core/safetensors.h"
 #include "core/test_util.h"
-#include "torch_nn/models/plain_model.h"
+#include "reference/torch/plain_model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

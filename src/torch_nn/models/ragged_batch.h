@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
+#include "reference/torch/plain_earlier.h"
+#include "reference/torch/plain_model.h"
 #include "torch_nn/models/model.h"
-#include "torch_nn/models/plain_earlier.h"
-#include "torch_nn/models/plain_model.h"
 #include "torch_nn/models/variants.h"
 #include "torch_nn/torch.h"
 

@@ -9,14 +9,6 @@ namespace {
 torch::ScalarType TypeOf(const StateSlot& slot, torch::ScalarType weights) {
   if (slot.mask) return torch::kBool;
   if (slot.spec.grows) return weights;
-  switch (slot.spec.dtype) {
-    case DType::kF32:
-      break;
-    case DType::kBF16:
-      return torch::kBFloat16;
-    case DType::kF16:
-      return torch::kHalf;
-  }
   return weights == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
 }
 

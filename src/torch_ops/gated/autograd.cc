@@ -4,7 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "kernels/recurrence/walk.h"
+#include "kernels/recurrence/tasks.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/gated/register.h"
 #include "torch_ops/layers/call.h"

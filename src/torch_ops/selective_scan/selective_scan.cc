@@ -168,7 +168,20 @@ struct ScanFunction : public torch::autograd::Function<ScanFunction> {
   }
 };
 
+// No states for the gradient: their number would bind a program to one side of
+// a multiple of kScanGroup tokens.
+Results Shapes(const Call& in) {
+  const auto [out, state, none] = ForwardMeta(in, /*checkpoints=*/false);
+  const auto like = [&](const at::Tensor& x) {
+    return ShapeOf(x.sym_sizes().vec(), x, x.scalar_type(),
+                   {in.inputs, in.steps, in.rates, in.keys, in.queries, in.skip,
+                    in.initial_state});
+  };
+  return {like(out), in.return_state ? like(state) : state, none};
+}
+
 Results ForwardAutograd(const Call& in, bool checkpoints) {
+  if (ShapesAlone(in.inputs)) return Shapes(in);
   if (!KernelServesAttention(in.inputs, in.steps, in.rates, in.keys, in.queries,
                              in.skip, in.initial_state)) {
     return ForwardComposed(in, checkpoints);
@@ -252,4 +265,9 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace selective_scan
+
+ScanResults SelectiveScan(const ScanCall& call) {
+  return selective_scan::Dispatch(call, /*checkpoints=*/false);
+}
+
 }  // namespace tarn::ops

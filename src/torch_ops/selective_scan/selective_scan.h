@@ -32,6 +32,9 @@ struct ScanCall {
 /// [0] unless asked for; checkpoints, [0] unless a gradient will ask for them.
 using ScanResults = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
+/// torch.ops.tarn.selective_scan. Throws c10::Error naming the argument.
+ScanResults SelectiveScan(const ScanCall& call);
+
 /// Throws tarn::Error naming the argument; reads no data. Sizes may be
 /// symbolic.
 void CheckScan(const ScanCall& call);

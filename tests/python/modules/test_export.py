@@ -6,7 +6,7 @@ import torch
 from module_cases import FRAME, LAYERS, MIXERS, MODELS, STACKS, D, WORDS
 from torch.export import Dim, export
 
-from tarn import models, nn
+from tarn import models, nn, ops
 
 CASES = {**LAYERS, **MODELS, **STACKS}
 EXAMPLE, SIZES = (3, 11), ((1, 1), (2, 16), (2, 255), (1, 256), (3, 257))
@@ -48,6 +48,31 @@ def test_one_program_for_all_sizes(name, trained):
             inputs = CASES[name].inputs(batch, seq_len)
             with torch.no_grad():
                 torch.testing.assert_close(program(*inputs), module(*inputs), rtol=1e-5, atol=1e-5)
+
+
+class Scan(torch.nn.Module):
+    """One of the scans that keep states for a gradient every few tokens."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.rates = torch.nn.Parameter(-torch.rand(D, 4))
+
+    def forward(self, x):
+        if self.kind == "elementwise":
+            return ops.elementwise_recurrence(x, -x.square() * self.rates.square().sum(1))
+        keys = x[..., :4]
+        return ops.selective_scan(x, x.square(), self.rates, keys, keys)
+
+
+@pytest.mark.parametrize("kind", ["elementwise", "selective"])
+def test_a_trained_scan_has_one_program_for_all_sizes(kind):
+    module = Scan(kind)
+    shapes = ({0: Dim("batch", max=64), 1: Dim("length", max=4096)},)
+    program = export(module, (torch.randn(*EXAMPLE, D),), dynamic_shapes=shapes).module()
+    for batch, seq_len in SIZES:
+        x = torch.randn(batch, seq_len, D)
+        torch.testing.assert_close(program(x), module(x), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:The tensor attributes")

@@ -58,15 +58,4 @@ torch::Tensor StateBefore(const GatedForm& form, const GatedSizes& s,
   return StateAfter(earlier);
 }
 
-torch::Tensor WindowBefore(const torch::Tensor& rows, int64_t width,
-                           const SequenceCut& cut) {
-  const torch::Tensor before = WideRows(cut.EarlierRows(rows, width - 1));
-  const int64_t missing = width - 1 - before.size(1);
-  if (missing == 0) return before;
-  return torch::cat(
-      {torch::zeros({rows.size(0), missing, rows.size(2)}, before.options()),
-       before},
-      1);
-}
-
 }  // namespace tarn::nn

@@ -13,9 +13,4 @@ namespace tarn::nn {
 torch::Tensor StateBefore(const GatedForm& form, const GatedSizes& sizes,
                           const GatedInputs& in, const SequenceCut& cut);
 
-/// The `rows` [B, W - 1, C] in front of the piece, zeros before the sequence's
-/// first; differentiable, and called by every rank.
-torch::Tensor WindowBefore(const torch::Tensor& rows, int64_t width,
-                           const SequenceCut& cut);
-
 }  // namespace tarn::nn

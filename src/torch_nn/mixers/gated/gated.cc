@@ -4,7 +4,6 @@
 #include "torch_nn/mixers/gated/rows.h"
 #include "torch_nn/mixers/gated/weights.h"
 #include "torch_ops/common/tensors.h"
-#include "torch_ops/convolution/convolution.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
@@ -121,31 +120,15 @@ class Gated : public Mixer {
     return rows;
   }
 
-  // Convolution and silu. `window`: the rows before these, undefined: zeros;
-  // where defined it is replaced by the last ones of those in use.
-  torch::Tensor Convolve(const torch::Tensor& mixed,
-                         const torch::Tensor& lengths,
-                         torch::Tensor& window) const {
-    if (s_.width == 0) return torch::silu(mixed);
-    ops::ConvolutionCall call;
-    call.inputs = mixed;
-    call.weights = weights_.filters;
-    call.bias = ops::NoneOr(weights_.filter_bias);
-    call.lengths = ops::NoneOr(lengths);
-    if (window.defined()) {
-      call.initial_state = window;
-      call.return_state = true;
-    }
-    const auto [out, state] = ops::ShortConvolution(call);
-    if (window.defined()) window = state;
-    return out;
-  }
-
   GatedInputs Prepare(const Rows& rows, const RotaryTable& rotary,
                       const torch::Tensor& kept, const torch::Tensor& lengths,
                       torch::Tensor& window) const {
-    const torch::Tensor mixed =
-        form_.convolution ? Convolve(rows.mixed, lengths, window) : rows.mixed;
+    torch::Tensor mixed = rows.mixed;
+    if (form_.convolution) {
+      mixed = s_.width > 0
+                  ? Convolve(weights_.convolution, rows.mixed, lengths, window)
+                  : torch::silu(rows.mixed);
+    }
     const ops::DecayGateResult gate = Gates(form_, s_, weights_, rows.decay);
     GatedInputs in;
     in.gates = gate.gates;

@@ -1,5 +1,6 @@
-// The gated mixers and RWKV against loops in double (models/plain_gated.h,
-// plain_rwkv.h): values, gradients, pieces, lengths and masks.
+// The gated mixers and RWKV against loops in double (plain_gated.h,
+// plain_rwkv.h): values, gradients, pieces, lengths
+// and masks.
 #include "torch_nn/mixers/gated/gated.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +11,8 @@
 #include <vector>
 
 #include "core/test_util.h"
+#include "reference/torch/plain_model.h"
 #include "torch_nn/layers/norms.h"
-#include "torch_nn/models/plain_model.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

@@ -4,15 +4,6 @@
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
-torch::ScalarType WideType(const torch::Tensor& x) {
-  return x.scalar_type() == torch::kFloat64 ? torch::kFloat64 : torch::kFloat32;
-}
-
-torch::Tensor WideRows(const torch::Tensor& x) { return x.to(WideType(x)); }
-
-torch::Tensor AsHeads(const torch::Tensor& x, int64_t heads) {
-  return x.unflatten(2, {heads, x.size(2) / heads});
-}
 
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
                            const GatedWeights& weights,

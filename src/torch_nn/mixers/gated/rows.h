@@ -1,9 +1,9 @@
 // What a gated mixer does to rows around its recurrence, differentiable and on
-// any device. Gates are computed in float32 (float64 for float64) whatever the
-// weights' dtype, as their sums decide over a whole sequence.
+// any device.
 #pragma once
 
 #include "mixers/gated/form.h"
+#include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/gated/weights.h"
 #include "torch_nn/state/lengths.h"
 #include "torch_nn/torch.h"
@@ -38,12 +38,5 @@ torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& sizes,
 ops::GatedResult Recur(const GatedForm& form, const GatedSizes& sizes,
                        const GatedInputs& in, const torch::Tensor& lengths,
                        const torch::Tensor& initial, bool return_state);
-
-/// [B, T, heads * width] -> [B, T, heads, width].
-torch::Tensor AsHeads(const torch::Tensor& x, int64_t heads);
-
-/// float64 for float64, else float32; and x in that type.
-torch::ScalarType WideType(const torch::Tensor& x);
-torch::Tensor WideRows(const torch::Tensor& x);
 
 }  // namespace tarn::nn

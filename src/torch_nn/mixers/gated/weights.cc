@@ -6,9 +6,7 @@
 namespace tarn::nn {
 namespace {
 
-// Steps of Mamba-2 and of what followed it begin between these (Gu and Dao
-// 2023, arXiv 2312.00752, section 3.6), and so do the rates of their decay.
-constexpr double kLeastStep = 1e-3, kLargestStep = 0.1, kStepFloor = 1e-4;
+// Rates of Mamba-2 and of what followed it begin between these.
 constexpr double kLeastRate = 1, kLargestRate = 16;
 
 // RetNet: log(1 - 2^(-5 - h)) (Sun et al. 2023, eq. (8)). Lightning: slopes of
@@ -35,17 +33,6 @@ torch::Tensor LogDecay(const GatedForm& form, int64_t heads,
 torch::Tensor LowerBound(int64_t gates, const Depth& depth) {
   return torch::full({gates}, static_cast<double>(depth.layer) /
                                   static_cast<double>(depth.layers));
-}
-
-// The bias whose softplus is a step drawn between the bounds above, evenly in
-// its logarithm.
-torch::Tensor DrawStepBias(int64_t count) {
-  const torch::Tensor steps =
-      torch::empty({count})
-          .uniform_(std::log(kLeastStep), std::log(kLargestStep))
-          .exp()
-          .clamp_min(kStepFloor);
-  return steps + torch::log(-torch::expm1(-steps));
 }
 
 }  // namespace
@@ -93,15 +80,8 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
   }
   if (form.skip) D = owner.register_parameter("D", torch::ones({s.heads}));
   if (s.width > 0) {
-    const auto convolution = owner.register_module(
-        "convolution", std::make_shared<torch::nn::Module>("convolution"));
-    const double bound = 1 / std::sqrt(static_cast<double>(s.width));
-    const auto draw = [&](const char* name, std::vector<int64_t> sizes) {
-      return convolution->register_parameter(
-          name, torch::empty(sizes).uniform_(-bound, bound));
-    };
-    filters = draw("weight", {s.channels, s.width});
-    if (form.convolution_bias) filter_bias = draw("bias", {s.channels});
+    convolution =
+        ConvolutionFilters(owner, s.channels, s.width, form.convolution_bias);
   }
   const auto normed = owner.register_module(
       "norm", std::make_shared<torch::nn::Module>("norm"));

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mixers/gated/form.h"
+#include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/mixer.h"
 #include "torch_nn/torch.h"
 
@@ -26,11 +27,11 @@ struct GatedWeights {
   torch::nn::Linear decay{nullptr};  // of the gates, or down to their rank
   torch::nn::Linear beta{nullptr};
   torch::nn::Linear gate_up{nullptr}, decay_up{nullptr}, out{nullptr};
-  torch::Tensor log_decay;             // [H], a buffer
-  torch::Tensor lower_bound;           // [H K], a buffer
-  torch::Tensor A_log, dt_bias, D;     // [H], [gates], [H]
-  torch::Tensor filters, filter_bias;  // [C, W], [C]
-  torch::Tensor norm;                  // [V] or [H V]
+  torch::Tensor log_decay;          // [H], a buffer
+  torch::Tensor lower_bound;        // [H K], a buffer
+  torch::Tensor A_log, dt_bias, D;  // [H], [gates], [H]
+  ConvolutionFilters convolution;   // undefined of width 0
+  torch::Tensor norm;               // [V] or [H V]
 
  private:
   std::vector<torch::nn::Linear> First() const;

@@ -1,7 +1,7 @@
 #include "torch_nn/mixers/rwkv/rwkv.h"
 
+#include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/common/state_maps.h"
-#include "torch_nn/mixers/gated/rows.h"
 #include "torch_nn/mixers/rwkv/weights.h"
 #include "torch_nn/state/token_shift.h"
 #include "torch_ops/common/tensors.h"

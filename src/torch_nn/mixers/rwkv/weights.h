@@ -2,7 +2,7 @@
 #pragma once
 
 #include "mixers/rwkv/form.h"
-#include "torch_nn/mixers/gated/weights.h"
+#include "torch_nn/mixers/mixer.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {

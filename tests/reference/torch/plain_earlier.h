@@ -2,7 +2,7 @@
 // tokens and taps.
 #pragma once
 
-#include "torch_nn/models/plain_model.h"
+#include "reference/torch/plain_model.h"
 
 namespace tarn::plain {
 

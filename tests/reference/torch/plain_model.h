@@ -13,8 +13,8 @@
 #include "config/model_config.h"
 #include "core/feature_map.h"
 #include "feed_forward/moe_form.h"
-#include "torch_nn/models/plain_gated_softmax.h"
-#include "torch_nn/models/plain_rwkv.h"
+#include "reference/torch/plain_gated_softmax.h"
+#include "reference/torch/plain_rwkv.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::plain {

@@ -1,12 +1,12 @@
 // The gradient's pass over one sequence: groups of 256 tokens in reverse, the
 // states of each rebuilt first, then its chunks in reverse.
 
-#if defined(TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_) == \
+#if defined(TARN_KERNELS_RECURRENCE_CHUNKED_GRADIENT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
-#ifdef TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
-#undef TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
+#ifdef TARN_KERNELS_RECURRENCE_CHUNKED_GRADIENT_INL_H_
+#undef TARN_KERNELS_RECURRENCE_CHUNKED_GRADIENT_INL_H_
 #else
-#define TARN_KERNELS_RECURRENCE_GRADIENT_WALK_INL_H_
+#define TARN_KERNELS_RECURRENCE_CHUNKED_GRADIENT_INL_H_
 #endif
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace tarn {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// How GradientWalk rebuilds and differentiates a chunk of decay_attention, or
-// of delta_attention. One query/key head and the value heads that it serves.
+// How ChunkedGradient rebuilds and differentiates a chunk of decay_attention,
+// or of delta_attention. One query/key head and the value heads that it serves.
 template <bool kDelta>
 struct GatedCore {
   // Whether a chunk keeps more of the forward pass than the states.
@@ -66,9 +66,9 @@ struct GatedCore {
 // The pass of one task, or its next part. Core: GatedCore, or that of the
 // low-rank pair.
 template <class Core>
-class GradientWalk {
+class ChunkedGradient {
  public:
-  explicit GradientWalk(const RecurrentGradientTask& task)
+  explicit ChunkedGradient(const RecurrentGradientTask& task)
       : task_(task),
         in_(*task.in),
         layout_(in_, task.grad->checkpoints != nullptr),

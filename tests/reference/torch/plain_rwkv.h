@@ -1,5 +1,5 @@
 // RWKV-6 and RWKV-7 again, token by token from their equations, for
-// plain_model.h; and the one name for these and the gated mixers.
+// plain_model.h; and the one name for all mixers with a decaying state.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "torch_nn/models/plain_gated.h"
+#include "reference/torch/plain_gated.h"
 
 namespace tarn::plain {
 
