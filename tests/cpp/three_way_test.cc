@@ -255,13 +255,26 @@ std::vector<ModelConfig> GatedConfigs() {
       FinishConfig(configs.back());
     }
   };
-  for (const char* layers :
-       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "mamba2:key_heads=2:conv_width=0", "gla:gate_rank=3",
-        "deltanet:key_heads=1:negative_eigenvalues=true",
-        "deltanet:conv_width=0", "gdn:key_heads=2:conv_width=8",
-        "kda:key_heads=2:conv_width=2:gate_rank=5", "mamba2,mamba2,full",
-        "kda,full", "gla,linear"}) {
+  for (const char* layers : {"retnet",
+                             "lightning",
+                             "mamba2",
+                             "gla",
+                             "hgrn2",
+                             "deltanet",
+                             "gdn",
+                             "kda",
+                             "mamba2:key_heads=2:conv_width=0",
+                             "gla:gate_rank=3",
+                             "deltanet:key_heads=1:negative_eigenvalues=true",
+                             "deltanet:conv_width=0",
+                             "gdn:key_heads=2:conv_width=8",
+                             "kda:key_heads=2:conv_width=2:gate_rank=5",
+                             "mamba2,mamba2,full",
+                             "kda,full",
+                             "gla,linear",
+                             "mamba1",
+                             "mamba1:gate_rank=3:conv_width=0",
+                             "mamba1:conv_width=8,mamba2,full"}) {
     add(layers, Positions::kNone);
   }
   for (const char* layers :
@@ -285,7 +298,8 @@ std::vector<ModelConfig> GatedConfigs() {
   // Other feed-forward parts, none among them: one for all layers, or by layer.
   const size_t parts = configs.size();
   for (const char* layers :
-       {"mamba2:feed_forward=none", "linear:feed_forward=none,full",
+       {"mamba2:feed_forward=none", "mamba1:feed_forward=none",
+        "linear:feed_forward=none,full",
         "gdn:feed_forward=none,gdn,gated-full:feed_forward=relu2",
         "linear:feed_forward=geglu,full:feed_forward=swiglu",
         "rwkv7:feed_forward=channel-mix,full:feed_forward=relu2,linear"}) {

@@ -100,6 +100,7 @@ STACKS = [
     dict(layers=["rwkv7", "retnet"], positions="rotary"),
     dict(layers=["hgrn2", "rwkv6"]),
     dict(layers=["gla", "deltanet"]),
+    dict(layers=["mamba1", "full"]),
 ]
 
 

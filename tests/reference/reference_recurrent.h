@@ -1,4 +1,4 @@
-// The layers of RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated
+// The layers of RetNet, Lightning, Mamba, Mamba-2, GLA, HGRN2, DeltaNet, Gated
 // DeltaNet, KDA, RWKV-6 and RWKV-7 a second time: token by token in double,
 // each written from its paper's equations, and no code of the project but the
 // names of tensors and sizes.
@@ -33,14 +33,16 @@ class ReferenceRecurrent {
         values_(view.d_value) {}
 
   static bool Knows(const std::string& kind) {
-    for (const char* known : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
-                              "deltanet", "gdn", "kda", "rwkv6", "rwkv7"}) {
+    for (const char* known :
+         {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+          "kda", "rwkv6", "rwkv7", "mamba1"}) {
       if (kind == known) return true;
     }
     return false;
   }
 
   Rows Run(const Rows& x) const {
+    if (Is("mamba1")) return Mamba(x);
     return kind_.starts_with("rwkv") ? Rwkv(x) : Gated(x);
   }
 
@@ -83,7 +85,8 @@ class ReferenceRecurrent {
       return y;
     }
     const Row w = Weight("convolution.weight");
-    const Row bias = Is("mamba2") ? Weight("convolution.bias") : Row{};
+    const Row bias =
+        kind_.starts_with("mamba") ? Weight("convolution.bias") : Row{};
     Rows y;
     for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t) {
       Row row;
@@ -308,6 +311,40 @@ class ReferenceRecurrent {
         }
       }
       out.push_back(Linear("out_projection", Output(o, x[t], plain)));
+    }
+    return out;
+  }
+
+  // h = exp(dt A) h + dt B u, o = C h + D u, a channel (Gu and Dao 2023,
+  // arXiv 2312.00752, eq. (2a), with the step of algorithm 2).
+  Rows Mamba(const Rows& x) const {
+    Rows values, out;
+    for (const Row& row : x) values.push_back(Linear("value_projection", row));
+    values = Convolved(values);
+    const Row logs = Weight("A_log"), skip = Weight("D");
+    const Row bias = Weight("dt_bias");
+    const size_t n = static_cast<size_t>(keys_);
+    Row h(logs.size());
+    for (size_t t = 0; t < x.size(); ++t) {
+      const Row& u = values[t];
+      const Row steps =
+          Linear("decay_up_projection", Linear("decay_down_projection", u));
+      const Row b = Linear("key_projection", u);
+      const Row c = Linear("query_projection", u);
+      const Row z = Silu(Linear("gate_projection", x[t]));
+      Row o;
+      for (size_t d = 0; d < u.size(); ++d) {
+        const double dt = Softplus(steps[d] + bias[d]);
+        double read = skip[d] * u[d];
+        for (size_t i = 0; i < n; ++i) {
+          double& state = h[d * n + i];
+          const double rate = -std::exp(logs[d * n + i]);
+          state = std::exp(dt * rate) * state + dt * b[i] * u[d];
+          read += c[i] * state;
+        }
+        o.push_back(read * z[d]);
+      }
+      out.push_back(Linear("out_projection", o));
     }
     return out;
   }

@@ -12,6 +12,7 @@ from conftest import PROGRAM, TINY, figures, log, products, train
 TARN = pathlib.Path(PROGRAM).with_name("tarn")
 KINDS = [
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
+    "mamba1",
 ]  # fmt: skip
 FLAGS = [*TINY, "--schedule", "constant", "--positions", "none"]
 PRESETS = {kind: kind for kind in KINDS} | {"hybrid": "gdn,gdn,gdn,gated-full"}

@@ -9,6 +9,7 @@ from tarn.nn._attention import Attention, LinearAttention, make_attention
 from tarn.nn._encoder import Encoder, EncoderLayer
 from tarn.nn._gated import GatedMixer
 from tarn.nn._latent import LatentMixer
+from tarn.nn._mamba import MambaMixer
 from tarn.nn._mixer import Mixer, register_mixer
 from tarn.nn._rwkv import RwkvMixer
 from tarn.nn._softmax import GatedSoftmaxMixer, SoftmaxMixer
@@ -21,6 +22,7 @@ __all__ = [
     "GatedSoftmaxMixer",
     "LatentMixer",
     "LinearAttention",
+    "MambaMixer",
     "Mixer",
     "MixtureOptions",
     "RwkvMixer",

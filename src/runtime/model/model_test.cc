@@ -174,6 +174,7 @@ const ConfigVariant kVariants[] = {
      }},
     {"RetNet", [](ModelConfig& c) { SetLayers(c, "retnet"); }},
     {"Lightning", [](ModelConfig& c) { SetLayers(c, "lightning"); }},
+    {"Mamba1", [](ModelConfig& c) { SetLayers(c, "mamba1"); }},
     {"Mamba2", [](ModelConfig& c) { SetLayers(c, "mamba2"); }},
     {"Gla", [](ModelConfig& c) { SetLayers(c, "gla"); }},
     {"Hgrn2", [](ModelConfig& c) { SetLayers(c, "hgrn2"); }},
@@ -203,6 +204,10 @@ const ConfigVariant kVariants[] = {
        SetKey(c, "key_heads", 1);
        SetLayers(c, "mamba2,mamba2:conv_width=0,kda:conv_width=2:gate_rank=3");
        c.n_layers = 3;
+     }},
+    {"Mamba1NoConvolution",
+     [](ModelConfig& c) {
+       SetLayers(c, "mamba1:conv_width=0:feed_forward=none,mamba1:gate_rank=3");
      }},
     {"GatedSoftmax", [](ModelConfig& c) { SetLayers(c, "gated-full"); }},
     {"GatedSoftmaxPlain",
@@ -308,7 +313,7 @@ TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
   const auto is_kept = [](const std::string& name) {
     for (const char* kept :
          {"pos_embedding.weight", "convolution.weight", "token_shift",
-          "shift_up_projection.weight", "bonus"}) {
+          "shift_up_projection.weight", "bonus", "A_log"}) {
       if (name.ends_with(kept)) return true;
     }
     return false;

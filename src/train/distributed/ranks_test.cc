@@ -167,7 +167,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=deltanet:negative_eigenvalues=true",
                     "layers=gdn:conv_width=8", "layers=kda:key_heads=1",
                     "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
-                    "layers=rwkv6", "layers=rwkv7",
+                    "layers=rwkv6", "layers=rwkv7", "layers=mamba1",
+                    "layers=mamba1:conv_width=0,linear;n_layers=2",
                     "layers=rwkv7;feed_forward=channel-mix",
                     "layers=linear,full;n_layers=2;norm=post;"
                     "feed_forward=channel-mix",

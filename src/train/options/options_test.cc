@@ -103,7 +103,7 @@ TEST(BuildOptionsTest, RecurrentPresetsHaveAboutAMillionParameters) {
   const std::map<std::string, double> sizes = {
       {"gdn", 0.9},   {"kda", 0.9},       {"mamba2", 0.9}, {"retnet", 0.9},
       {"gla", 0.9},   {"deltanet", 0.9},  {"hgrn2", 0.9},  {"rwkv7", 1.0},
-      {"rwkv6", 1.0}, {"lightning", 0.9}, {"hybrid", 0.9}};
+      {"rwkv6", 1.0}, {"lightning", 0.9}, {"hybrid", 0.9}, {"mamba1", 1.0}};
   for (const auto& [name, size] : sizes) {
     const TrainOptions options = BuildOptions(With({{"preset", name}}));
     EXPECT_EQ(LayersText(options.model),

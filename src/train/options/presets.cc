@@ -28,6 +28,23 @@ Preset Recurrent(const char* mixer, const char* help,
                    {"d_ff", "344"}});
 }
 
+// Mamba's layers have no feed-forward part: twice as many of them, each twice
+// as wide inside, have as many parameters (Gu and Dao 2023, section 3.4).
+Preset Mamba() {
+  Preset preset =
+      LikeDemo("mamba1", "Mamba-1, layers without feed-forward part",
+               {{"attention", "mamba1"},
+                {"positions", "none"},
+                {"norm_kind", "rms"},
+                {"feed_forward", "none"},
+                {"d_key", "16"},
+                {"d_value", "64"}});
+  for (auto& [key, value] : preset.options) {
+    if (key == "n_layers") value = "8";
+  }
+  return preset;
+}
+
 // RWKV keeps layer norms and mixes channels with those of the row before.
 Preset Rwkv(const char* mixer, const char* help, Given more) {
   more.insert(more.begin(), {{"attention", mixer},
@@ -72,6 +89,7 @@ const std::vector<Preset>& Presets() {
       Recurrent("gdn", "Gated DeltaNet, shape and schedule of demo"),
       Recurrent("kda", "Kimi Delta Attention, like gdn"),
       Recurrent("mamba2", "Mamba-2, trained by `make demo`"),
+      Mamba(),
       Recurrent("retnet", "RetNet, like gdn", "rotary"),
       Recurrent("gla", "gated linear attention, like gdn"),
       Recurrent("hgrn2", "HGRN2, like gdn"),

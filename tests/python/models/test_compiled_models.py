@@ -19,6 +19,7 @@ STACKS = [
     dict(layers=["kda", "retnet"], positions="rotary", norm="post"),
     dict(layers=["gla", "deltanet"]),
     dict(layers=["hgrn2", "lightning"]),
+    dict(layers=["mamba1", "linear"]),
     dict(layers=["rwkv7", "linear"], feed_forward="channel-mix"),
 ]
 

@@ -1,4 +1,4 @@
-"""Gated mixers, RWKV and the softmax attention of hybrids as layers by themselves:
+"""Gated mixers, RWKV, Mamba-1 and the softmax attention of hybrids as layers by themselves:
 gradients, composed forms, other dtypes, padding, first values, refusals. Whole models of
 them stand in tests/python/models."""
 
@@ -15,7 +15,8 @@ D, H, N, L = 12, 4, 2, 11
 FORMS = [name for name, row in tables.mixers().items() if row["form"] is not None]
 RWKV = ["rwkv6", "rwkv7"]
 SOFTMAX = "gated-full"
-KINDS = [*FORMS, *RWKV, SOFTMAX]
+MAMBA = "mamba1"
+KINDS = [*FORMS, *RWKV, SOFTMAX, MAMBA]
 
 
 def sizes_of(kind):
@@ -36,6 +37,7 @@ def test_every_form_has_a_module():
     assert all(type(layer_of(kind)) is nn.GatedMixer for kind in FORMS)
     assert all(type(layer_of(kind)) is nn.RwkvMixer for kind in RWKV)
     assert type(layer_of(SOFTMAX)) is nn.GatedSoftmaxMixer
+    assert type(layer_of(MAMBA)) is nn.MambaMixer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,6 +141,9 @@ def test_first_values():
     assert (nn.make_attention(D, H, "gla").decay_up_projection.bias == 0).all()
     mamba = nn.make_attention(D, H, "mamba2")
     assert (mamba.D == 1).all() and mamba.convolution.weight.abs().max() <= 0.5
+    first = nn.make_attention(D, H, MAMBA, d_key=6)
+    assert (first.D == 1).all() and first.decay_down_projection.weight.shape == (1, D)
+    torch.testing.assert_close(first.A_log.exp(), torch.arange(1.0, 7.0).expand(D, 6))
 
 
 @pytest.mark.parametrize(
@@ -148,6 +153,8 @@ def test_first_values():
         ("gdn", dict(key_heads=3), "key_heads: want 0 or a divisor of n_heads = 4"),
         ("kda", dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("mamba2", dict(conv_width=9), "conv_width"),
+        (MAMBA, dict(d_key=129), "d_key: want at most 128"),
+        (MAMBA, dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("rwkv7", dict(d_key=6, d_value=5), "d_value: want d_key = 6"),
         (SOFTMAX, dict(key_heads=3), "key_heads: want 0 or a divisor of n_heads = 4"),
         (SOFTMAX, dict(d_key=6, rotary_width=3), "rotary_width: want an even width up to d_key"),

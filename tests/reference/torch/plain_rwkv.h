@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "reference/torch/plain_gated.h"
+#include "reference/torch/plain_mamba.h"
 
 namespace tarn::plain {
 
@@ -118,7 +119,7 @@ class RwkvLoop {
 };
 
 inline bool IsRecurrent(const ModelConfig& layer) {
-  return IsGated(layer) || IsRwkv(layer);
+  return IsGated(layer) || IsRwkv(layer) || IsMamba(layer);
 }
 
 // prefix: of the layer's tensors, "layers.0.attention." or "".
@@ -127,6 +128,7 @@ inline torch::Tensor RecurrentMix(
     const std::map<std::string, torch::Tensor>& weights,
     const std::string& prefix, const torch::Tensor& x) {
   if (IsRwkv(layer)) return RwkvLoop(layer, weights, prefix).Mix(x);
+  if (IsMamba(layer)) return MambaMix(layer, weights, prefix, x);
   return GatedMix(layer, weights, prefix, x);
 }
 

@@ -1,5 +1,5 @@
-// The gated mixers and RWKV against loops in double (plain_gated.h,
-// plain_rwkv.h): values, gradients, pieces, lengths
+// The gated mixers, RWKV and Mamba-1 against loops in double (plain_gated.h,
+// plain_rwkv.h and plain_mamba.h): values, gradients, pieces, lengths
 // and masks.
 #include "torch_nn/mixers/gated/gated.h"
 
@@ -47,7 +47,9 @@ const std::vector<Case>& Cases() {
       {"rwkv6", {{"d_value", "6"}}},
       {"rwkv6", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"rwkv7", {{"d_value", "6"}}},
-      {"rwkv7", {{"d_value", "6"}, {"gate_rank", "3"}}}};
+      {"rwkv7", {{"d_value", "6"}, {"gate_rank", "3"}}},
+      {"mamba1", {}},
+      {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}}};
   return cases;
 }
 
@@ -365,6 +367,12 @@ TEST(Gated, BeginsAsThePapersDo) {
   EXPECT_TRUE((mamba["D"] == 1).all().item<bool>());
   EXPECT_TRUE((mamba["norm.weight"] == 1).all().item<bool>());
   EXPECT_LE(mamba["convolution.weight"].abs().max().item<double>(), 0.5);
+  plain::Weights first = beginning({"mamba1", {}}, 0);
+  EXPECT_TRUE((first["D"] == 1).all().item<bool>());
+  for (const int64_t n : {0, 5}) {
+    EXPECT_NEAR(first["A_log"][7][n].item<double>(),
+                std::log(static_cast<double>(n + 1)), 1e-6);
+  }
   plain::Weights gla = beginning({"gla", {}}, 0);
   EXPECT_TRUE((gla["decay_up_projection.bias"] == 0).all().item<bool>());
 }

@@ -1,0 +1,21 @@
+#include "mixers/mamba/form.h"
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kWidthOverRank = 16;  // Gu and Dao 2023, appendix E.2
+
+}  // namespace
+
+MambaSizes MambaSizesOf(const ModelConfig& layer) {
+  const int64_t rank = KeyOf<int64_t>(layer, "gate_rank");
+  return {.d_model = layer.d_model,
+          .channels = layer.n_heads * layer.d_value,
+          .states = layer.d_key,
+          .rank = rank > 0
+                      ? rank
+                      : (layer.d_model + kWidthOverRank - 1) / kWidthOverRank,
+          .width = KeyOf<int64_t>(layer, "conv_width")};
+}
+
+}  // namespace tarn

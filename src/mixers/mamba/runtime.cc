@@ -1,0 +1,195 @@
+#include "mixers/mamba/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/gate_rows/gate_rows.h"
+#include "kernels/matmul/matmul.h"
+#include "kernels/selective_scan/selective_scan.h"
+#include "kernels/short_convolution/short_convolution.h"
+#include "kernels/swiglu/swiglu.h"
+#include "mixers/mamba/form.h"
+
+namespace tarn::mixers {
+namespace {
+
+enum MambaTensor : int64_t { kScanState, kScanWindow };  // of the spec's state
+
+// Channels of a task. They do not depend on one another, and a kernel takes as
+// many at a time, so that any cut gives the same bits.
+constexpr int64_t kScanShare = 64;
+
+// Columns of `in`: [C] values, [C] gates. Columns of `extra`: [C] values after
+// the convolution, [C] steps, then [rank] low-rank steps, [N] keys, [N]
+// queries.
+class Mamba final : public RuntimeMixer {
+ public:
+  Mamba(const ModelConfig& layer, MixerTensors& tensors)
+      : s_(MambaSizesOf(layer)),
+        dt_bias_(tensors.Vector("dt_bias")),
+        rates_(tensors.Vector("A_log")),
+        skip_(tensors.Vector("D")) {
+    for (float& rate : rates_) rate = -std::exp(rate);
+    if (s_.width > 0) {
+      filters_ = tensors.Vector("convolution.weight");
+      filter_bias_ = tensors.Vector("convolution.bias");
+    }
+    in_ = tensors.Stack({"value_projection", "gate_projection"},
+                        {s_.channels, s_.channels}, s_.d_model,
+                        /*biases=*/false);
+    select_ = tensors.Stack(
+        {"decay_down_projection", "key_projection", "query_projection"},
+        {s_.rank, s_.states, s_.states}, s_.channels, /*biases=*/false);
+    steps_up_ = tensors.Stack({"decay_up_projection"}, {s_.channels}, s_.rank,
+                              /*biases=*/false);
+    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.channels,
+                         /*biases=*/false);
+  }
+
+  int64_t bytes() const override {
+    return RuntimeMixer::bytes() + select_.bytes() + steps_up_.bytes();
+  }
+  int64_t row_floats() const override {
+    return 2 * s_.channels + s_.selected();
+  }
+
+  // Everything around the scan treats each row separately; the scan is a task
+  // for each sequence and share of channels.
+  void Mix(MixerBlock& block, int64_t layer) const override {
+    Convolve(block, layer);
+    Multiply(block, Values(block), select_, Selected(block));
+    Multiply(block, Selected(block), steps_up_, Steps(block));
+    block.ForRows(2 * s_.channels, [&](int64_t row) {
+      float* steps = Steps(block)[row];
+      SoftplusRow(steps, dt_bias_.data(), s_.channels, steps);
+    });
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const int64_t cuts = (s_.channels + kScanShare - 1) / kScanShare;
+    // About one state entry a nanosecond: each takes an exponential.
+    block.ForTasks(
+        segments * cuts,
+        kScanShare * s_.states * ((block.rows() + segments - 1) / segments),
+        [&](int64_t task, int) {
+          Scan(block, block.segments[static_cast<size_t>(task / cuts)], layer,
+               task % cuts * kScanShare);
+        });
+    block.ForRows(4 * s_.channels, [&](int64_t row) {
+      SerialExecutor serial;
+      float* out = block.out[row];
+      SwigluForward({}, 1, s_.channels, block.in[row] + s_.channels, out, out,
+                    serial);
+    });
+  }
+
+  // Products of its values stand between the parts.
+  bool one_region() const override { return false; }
+  int64_t shares() const override { return 1; }
+  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
+            int) const override {
+    if (begin == 0 && end > 0) Mix(block, layer);
+  }
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t) const override {
+    return state.Tensor(layer, kScanState);
+  }
+
+ private:
+  // u, dt and what u is mapped to, as rows.
+  Rows Values(const MixerBlock& block) const { return block.extra; }
+  Rows Steps(const MixerBlock& block) const {
+    return {block.extra.data + s_.channels, block.extra.stride};
+  }
+  Rows Selected(const MixerBlock& block) const {
+    return {block.extra.data + 2 * s_.channels, block.extra.stride};
+  }
+
+  static void Multiply(MixerBlock& block, const Rows& from,
+                       const WeightMatrix& w, const Rows& to) {
+    PackedMatMul(from.data, from.stride, block.rows(), w, {to.data, to.stride},
+                 block.executor());
+  }
+
+  // u = silu(convolution(values)) of every segment, after its window.
+  void Convolve(MixerBlock& block, int64_t layer) const {
+    if (s_.width == 0) {
+      block.ForRows(2 * s_.channels, [&](int64_t row) {
+        SiluRow(block.in[row], s_.channels, Values(block)[row]);
+      });
+      return;
+    }
+    const auto one = [&](const Segment& segment, Executor& executor) {
+      ShortConvolutionInputs in;
+      in.inputs = View(block.in, segment, s_.channels);
+      in.weights = filters_.data();
+      in.bias = filter_bias_.data();
+      in.width = s_.width;
+      float* window = segment.state->Tensor(layer, kScanWindow);
+      in.initial_state = window;
+      ShortConvolutionForward(in, View(Values(block), segment, s_.channels),
+                              window, executor);
+    };
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    if (segments == 1) {
+      one(block.segments.front(), block.executor());
+      return;
+    }
+    block.ForTasks(segments, s_.channels * block.rows() / segments,
+                   [&](int64_t i, int) {
+                     SerialExecutor serial;
+                     one(block.segments[static_cast<size_t>(i)], serial);
+                   });
+  }
+
+  // The rows of a segment over the states of a share of channels.
+  void Scan(const MixerBlock& block, const Segment& segment, int64_t layer,
+            int64_t begin) const {
+    const int64_t count = std::min(kScanShare, s_.channels - begin);
+    const auto columns = [](const Rows& rows, int64_t at) {
+      return Rows{rows.data + at, rows.stride};
+    };
+    SelectiveScanInputs in;
+    in.inputs = View(columns(Values(block), begin), segment, count);
+    in.steps = View(columns(Steps(block), begin), segment, count);
+    in.rates = rates_.data() + begin * s_.states;
+    in.keys = View(columns(Selected(block), s_.rank), segment, s_.states);
+    in.queries =
+        View(columns(Selected(block), s_.rank + s_.states), segment, s_.states);
+    in.skip = skip_.data() + begin;
+    float* state = segment.state->Tensor(layer, kScanState) + begin * s_.states;
+    in.initial_state = state;
+    SelectiveScanOutputs outputs;
+    outputs.out = View(columns(block.out, begin), segment, count);
+    outputs.final_state = state;
+    SerialExecutor serial;
+    SelectiveScanForward(in, outputs, serial);
+  }
+
+  static TensorView View(const Rows& rows, const Segment& segment,
+                         int64_t width) {
+    return {rows[segment.row],
+            {1, segment.count, 1, width},
+            {0, rows.stride, width},
+            DType::kF32};
+  }
+
+  const MambaSizes s_;
+  const std::vector<float> dt_bias_;          // [C]
+  std::vector<float> rates_;                  // A [C, N]
+  const std::vector<float> skip_;             // D [C]
+  std::vector<float> filters_, filter_bias_;  // [C, W], [C]
+  WeightMatrix select_;                       // [rank + 2 N, C]
+  WeightMatrix steps_up_;                     // [C, rank]
+};
+
+std::unique_ptr<RuntimeMixer> NewMamba(const ModelConfig& layer,
+                                       MixerTensors& tensors) {
+  return std::make_unique<Mamba>(layer, tensors);
+}
+
+}  // namespace
+
+std::vector<RuntimeMixerRow> mamba::RuntimeMixers() {
+  return {{"mamba1", nullptr, NewMamba}};
+}
+
+}  // namespace tarn::mixers
