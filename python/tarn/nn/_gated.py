@@ -35,42 +35,15 @@ class GatedMixer(GatedWeights):
     after a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
     """
 
-    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """Does what Mixer.unbiased does; out_projection is left to be applied."""
-        if key_mask is not None:
-            key_mask = key_mask.to(x.device).expand(x.shape[:2])
-        return self._run(x, key_mask, None, None, self._places(x))[0]
-
-    def mix(
-        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
-    ) -> tuple[torch.Tensor, Tensors]:
-        """Does what Mixer.mix does, where all kept tokens come before those that are not and
-        places are counted from the first."""
-        branch, new_state = self._run(x, None, kept.sum(1), state, self._places(x))
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight), new_state
-
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, heads={self.heads}, key_heads={self.key_heads}"
 
-    def _continue(
-        self,
-        x: torch.Tensor,
-        lengths: torch.Tensor | None,
-        state: Tensors,
-        steps: torch.Tensor,
-    ) -> tuple[Branch, Tensors]:
-        lengths = None if lengths is None else lengths.to(x.device)
-        return self._run(x, None, lengths, state, self._places(x, steps[:, None]))
-
-    def _first(self, x: torch.Tensor) -> Tensors:
-        return super()._first(wide(x))
-
-    def _places(self, x: torch.Tensor, first: torch.Tensor | int = 0) -> torch.Tensor | None:
-        """Positions of T tokens from `first` on; None where rows are not rotated."""
+    def _places(self, x: torch.Tensor, steps: torch.Tensor | None) -> torch.Tensor | None:
+        """Positions of T tokens after `steps` [B] others; None where rows are not rotated."""
         if not self.form["rotary"] or self.view["positions"] != "rotary":
             return None
-        return first + torch.arange(x.shape[1], device="cpu")
+        places = torch.arange(x.shape[1], device="cpu")
+        return places if steps is None else steps[:, None] + places
 
     def _run(
         self,
@@ -78,7 +51,7 @@ class GatedMixer(GatedWeights):
         kept: torch.Tensor | None,
         lengths: torch.Tensor | None,
         state: Tensors | None,
-        places: torch.Tensor | None,
+        steps: torch.Tensor | None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""
@@ -86,7 +59,7 @@ class GatedMixer(GatedWeights):
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
         gates, second = self._gates(decay)
-        heads = self._heads(mixed, second, places)
+        heads = self._heads(mixed, second, self._places(x, steps))
         keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
         if self.form["skip"]:
             heads["values"] = ops.head_scale(skipped, second)

@@ -10,7 +10,8 @@ from tarn import _tables as tables
 from tarn import ops
 from tarn._configurations import layer_facts
 from tarn.nn._gated_parts import draw_filters, draw_step_bias
-from tarn.nn._mixer import Mixer, View
+from tarn.nn._mixer import View
+from tarn.nn._recurrent_mixer import RecurrentMixer
 
 # The projections that read a row of the layer, in the order of their results.
 _FIRST = (
@@ -20,7 +21,7 @@ _FIRST = (
 _RATES = (1.0, 16.0)  # the initial ones of a decay
 
 
-class GatedWeights(Mixer):
+class GatedWeights(RecurrentMixer):
     """What a GatedMixer owns, and the sizes that follow from its view."""
 
     log_decay: torch.Tensor

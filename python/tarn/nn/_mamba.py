@@ -18,10 +18,11 @@ from tarn.nn._gated_parts import (
     want_read,
     wide,
 )
-from tarn.nn._mixer import Mixer, Tensors, View, register_mixer
+from tarn.nn._mixer import Tensors, View, register_mixer
+from tarn.nn._recurrent_mixer import RecurrentMixer
 
 
-class MambaMixer(Mixer):
+class MambaMixer(RecurrentMixer):
     """The mixer "mamba1".
 
     Args:
@@ -62,31 +63,9 @@ class MambaMixer(Mixer):
         if hasattr(self, "convolution"):
             draw_filters(self.convolution)
 
-    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """Does what Mixer.unbiased does; out_projection is left to be applied."""
-        if key_mask is not None:
-            key_mask = key_mask.to(x.device).expand(x.shape[:2])
-        return self._run(x, key_mask, None, None)[0]
-
-    def mix(
-        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
-    ) -> tuple[torch.Tensor, Tensors]:
-        """Does what Mixer.mix does, where all kept tokens come before those that are not."""
-        branch, new_state = self._run(x, None, kept.sum(1), state)
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight), new_state
-
     def extra_repr(self) -> str:
         channels, states = self.A_log.shape
         return f"kind={self.kind!r}, channels={channels}, states={states}"
-
-    def _continue(
-        self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
-    ) -> tuple[Branch, Tensors]:
-        return self._run(x, None, None if lengths is None else lengths.to(x.device), state)
-
-    def _first(self, x: torch.Tensor) -> Tensors:
-        return super()._first(wide(x))
 
     def _run(
         self,
@@ -94,6 +73,7 @@ class MambaMixer(Mixer):
         kept: torch.Tensor | None,
         lengths: torch.Tensor | None,
         state: Tensors | None,
+        steps: torch.Tensor | None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""

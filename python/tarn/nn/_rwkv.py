@@ -13,14 +13,15 @@ from tarn import ops
 from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn._token_shift import last_row
-from tarn.nn._gated_parts import kept_rows, split, want_read, wide
-from tarn.nn._mixer import Mixer, Tensors, View, register_mixer
+from tarn.nn._gated_parts import kept_rows, split, want_read
+from tarn.nn._mixer import Tensors, View, register_mixer
+from tarn.nn._recurrent_mixer import RecurrentMixer
 
 _LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
 _UNIT_EPS = 1e-6  # under the root of a key's length
 
 
-class RwkvMixer(Mixer):
+class RwkvMixer(RecurrentMixer):
     """The mixer "rwkv6" or "rwkv7".
 
     Args:
@@ -53,30 +54,8 @@ class RwkvMixer(Mixer):
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
         self._begin(layer, max(view["n_layers"], 1))
 
-    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """Does what Mixer.unbiased does; out_projection is left to be applied."""
-        if key_mask is not None:
-            key_mask = key_mask.to(x.device).expand(x.shape[:2])
-        return self._run(x, key_mask, None, None)[0]
-
-    def mix(
-        self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
-    ) -> tuple[torch.Tensor, Tensors]:
-        """Does what Mixer.mix does, where all kept tokens come before those that are not."""
-        branch, new_state = self._run(x, None, kept.sum(1), state)
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight), new_state
-
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, heads={self.heads}"
-
-    def _continue(
-        self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
-    ) -> tuple[Branch, Tensors]:
-        return self._run(x, None, None if lengths is None else lengths.to(x.device), state)
-
-    def _first(self, x: torch.Tensor) -> Tensors:
-        return super()._first(wide(x))
 
     def _register(self, name: str, shape: list[int], bias: bool) -> None:
         owner, _, part = name.rpartition(".")
@@ -126,6 +105,7 @@ class RwkvMixer(Mixer):
         kept: torch.Tensor | None,
         lengths: torch.Tensor | None,
         state: Tensors | None,
+        steps: torch.Tensor | None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""

@@ -11,8 +11,8 @@
 #include "kernels/head_scale/head_scale.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rotary/rotary.h"
-#include "kernels/short_convolution/short_convolution.h"
 #include "kernels/unit_norm/unit_norm.h"
+#include "mixers/common/runtime_convolution.h"
 #include "mixers/gated/runtime_columns.h"
 
 namespace tarn::mixers {
@@ -22,12 +22,11 @@ enum GatedTensor : int64_t { kS, kWindow };  // of the spec's state
 
 /// What a form holds besides its matrices.
 struct GatedVectors {
-  std::vector<float> log_decay;             // [H]
-  std::vector<float> rates, dt_bias;        // exp(A_log) of each gate; [gates]
-  std::vector<float> lower_bound;           // [H K]
-  std::vector<float> skip;                  // D [H]
-  std::vector<float> filters, filter_bias;  // [C, W], [C]
-  std::vector<float> norm;                  // [V] or [H V]
+  std::vector<float> log_decay;       // [H]
+  std::vector<float> rates, dt_bias;  // exp(A_log) of each gate; [gates]
+  std::vector<float> lower_bound;     // [H K]
+  std::vector<float> skip;            // D [H]
+  std::vector<float> norm;            // [V] or [H V]
 };
 
 GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
@@ -43,12 +42,6 @@ GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
     v.dt_bias = tensors.Vector("dt_bias");
   }
   if (form.skip) v.skip = tensors.Vector("D");
-  if (s.width > 0) {
-    v.filters = tensors.Vector("convolution.weight");
-    if (form.convolution_bias) {
-      v.filter_bias = tensors.Vector("convolution.bias");
-    }
-  }
   v.norm = tensors.Vector("norm.weight");
   return v;
 }
@@ -73,6 +66,10 @@ class Gated final : public RuntimeMixer {
         v_(ReadVectors(form, s_, tensors)),
         rotary_(form.rotary && layer.positions == Positions::kRotary),
         beta_scale_(KeyOf<bool>(layer, "negative_eigenvalues") ? 2.0f : 1.0f) {
+    if (s_.width > 0) {
+      convolution_ = RuntimeConvolution(tensors, s_.channels, s_.width,
+                                        form.convolution_bias);
+    }
     in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, /*biases=*/false);
     if (form.low_rank()) {
       decay_up_ = tensors.Stack({"decay_up_projection"}, {s_.gates}, s_.rank,
@@ -185,29 +182,8 @@ class Gated final : public RuntimeMixer {
 
   void Convolve(MixerBlock& block, int64_t layer) const {
     if (s_.width == 0) return;
-    const auto one = [&](const Segment& segment, Executor& executor) {
-      ShortConvolutionInputs in;
-      in.inputs = View(Columns(block.in, at_.query), segment, 1, s_.channels);
-      in.weights = v_.filters.data();
-      in.bias = v_.filter_bias.empty() ? nullptr : v_.filter_bias.data();
-      in.width = s_.width;
-      float* window = segment.state->Tensor(layer, kWindow);
-      in.initial_state = window;
-      ShortConvolutionForward(
-          in,
-          View(Columns(block.extra, at_.convolved), segment, 1, s_.channels),
-          window, executor);
-    };
-    const int64_t segments = static_cast<int64_t>(block.segments.size());
-    if (segments == 1) {
-      one(block.segments.front(), block.executor());
-      return;
-    }
-    block.ForTasks(segments, s_.channels * block.rows() / segments,
-                   [&](int64_t i, int) {
-                     SerialExecutor serial;
-                     one(block.segments[static_cast<size_t>(i)], serial);
-                   });
+    convolution_.Run(block, layer, kWindow, Columns(block.in, at_.query),
+                     Columns(block.extra, at_.convolved));
   }
 
   // Everything that a row needs before the recurrence, in place.
@@ -315,6 +291,7 @@ class Gated final : public RuntimeMixer {
   const GatedVectors v_;
   const bool rotary_;
   const float beta_scale_;
+  RuntimeConvolution convolution_;  // of width 0: empty
   WeightMatrix decay_up_, gate_up_;
   GateRow gates_;
   GatedNormOptions norm_;

@@ -3,7 +3,7 @@
 namespace tarn {
 namespace {
 
-constexpr int64_t kWidthOverRank = 16;  // Gu and Dao 2023, appendix E.2
+constexpr int64_t kWidthOverRank = 16;  // the default of the authors' code
 
 }  // namespace
 

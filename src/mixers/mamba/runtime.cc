@@ -6,8 +6,9 @@
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/selective_scan/selective_scan.h"
-#include "kernels/short_convolution/short_convolution.h"
 #include "kernels/swiglu/swiglu.h"
+#include "mixers/common/runtime_attention.h"
+#include "mixers/common/runtime_convolution.h"
 #include "mixers/mamba/form.h"
 
 namespace tarn::mixers {
@@ -31,8 +32,8 @@ class Mamba final : public RuntimeMixer {
         skip_(tensors.Vector("D")) {
     for (float& rate : rates_) rate = -std::exp(rate);
     if (s_.width > 0) {
-      filters_ = tensors.Vector("convolution.weight");
-      filter_bias_ = tensors.Vector("convolution.bias");
+      convolution_ = RuntimeConvolution(tensors, s_.channels, s_.width,
+                                        /*with_bias=*/true);
     }
     in_ = tensors.Stack({"value_projection", "gate_projection"},
                         {s_.channels, s_.channels}, s_.d_model,
@@ -117,27 +118,7 @@ class Mamba final : public RuntimeMixer {
       });
       return;
     }
-    const auto one = [&](const Segment& segment, Executor& executor) {
-      ShortConvolutionInputs in;
-      in.inputs = View(block.in, segment, s_.channels);
-      in.weights = filters_.data();
-      in.bias = filter_bias_.data();
-      in.width = s_.width;
-      float* window = segment.state->Tensor(layer, kScanWindow);
-      in.initial_state = window;
-      ShortConvolutionForward(in, View(Values(block), segment, s_.channels),
-                              window, executor);
-    };
-    const int64_t segments = static_cast<int64_t>(block.segments.size());
-    if (segments == 1) {
-      one(block.segments.front(), block.executor());
-      return;
-    }
-    block.ForTasks(segments, s_.channels * block.rows() / segments,
-                   [&](int64_t i, int) {
-                     SerialExecutor serial;
-                     one(block.segments[static_cast<size_t>(i)], serial);
-                   });
+    convolution_.Run(block, layer, kScanWindow, block.in, Values(block));
   }
 
   // The rows of a segment over the states of a share of channels.
@@ -166,19 +147,16 @@ class Mamba final : public RuntimeMixer {
 
   static TensorView View(const Rows& rows, const Segment& segment,
                          int64_t width) {
-    return {rows[segment.row],
-            {1, segment.count, 1, width},
-            {0, rows.stride, width},
-            DType::kF32};
+    return HeadView(rows[segment.row], segment.count, rows.stride, width);
   }
 
   const MambaSizes s_;
-  const std::vector<float> dt_bias_;          // [C]
-  std::vector<float> rates_;                  // A [C, N]
-  const std::vector<float> skip_;             // D [C]
-  std::vector<float> filters_, filter_bias_;  // [C, W], [C]
-  WeightMatrix select_;                       // [rank + 2 N, C]
-  WeightMatrix steps_up_;                     // [C, rank]
+  const std::vector<float> dt_bias_;  // [C]
+  std::vector<float> rates_;          // A [C, N]
+  const std::vector<float> skip_;     // D [C]
+  RuntimeConvolution convolution_;    // of width 0: empty
+  WeightMatrix select_;               // [rank + 2 N, C]
+  WeightMatrix steps_up_;             // [C, rank]
 };
 
 std::unique_ptr<RuntimeMixer> NewMamba(const ModelConfig& layer,

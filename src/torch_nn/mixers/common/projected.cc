@@ -13,6 +13,24 @@ torch::Tensor SplitHeads(const torch::Tensor& x, int64_t heads) {
 
 }  // namespace
 
+torch::Tensor ProjectRows(const torch::Tensor& x, const NormLayer* norm,
+                          std::vector<torch::Tensor> weights,
+                          std::vector<torch::Tensor> biases) {
+  ops::LayerHeadsArguments a;
+  a.x = x;
+  a.weights = std::move(weights);
+  a.biases = std::move(biases);
+  if (norm != nullptr) {
+    ops::ResidualNormArguments described;
+    norm->Describe(described);
+    a.gamma = described.gamma;
+    a.beta = described.beta;
+    a.eps = described.eps;
+    a.norm_kind = described.kind;
+  }
+  return ops::LayerHeads(a);
+}
+
 ProjectedMixer::ProjectedMixer(const ModelConfig& layer, MixerPlace place)
     : Mixer(layer, place),
       attention_dropout_(KeyOf<double>(layer, "attention_dropout")) {
@@ -32,21 +50,11 @@ ProjectedMixer::ProjectedMixer(const ModelConfig& layer, MixerPlace place)
 // Queries, keys and values of x or of norm(x), side by side.
 torch::Tensor ProjectedMixer::ProjectPacked(const torch::Tensor& x,
                                             const NormLayer* norm) const {
-  ops::LayerHeadsArguments a;
-  a.x = x;
-  a.weights = {query_projection->weight, key_projection->weight,
-               value_projection->weight};
-  a.biases = {query_projection->bias, key_projection->bias,
-              value_projection->bias};
-  if (norm != nullptr) {
-    ops::ResidualNormArguments described;
-    norm->Describe(described);
-    a.gamma = described.gamma;
-    a.beta = described.beta;
-    a.eps = described.eps;
-    a.norm_kind = described.kind;
-  }
-  return ops::LayerHeads(a);
+  return ProjectRows(
+      x, norm,
+      {query_projection->weight, key_projection->weight,
+       value_projection->weight},
+      {query_projection->bias, key_projection->bias, value_projection->bias});
 }
 
 Heads ProjectedMixer::Split(const torch::Tensor& packed) const {

@@ -7,6 +7,11 @@
 
 namespace tarn::nn {
 
+/// x, or norm(x) where there is one, times some weights side by side.
+torch::Tensor ProjectRows(const torch::Tensor& x, const NormLayer* norm,
+                          std::vector<torch::Tensor> weights,
+                          std::vector<torch::Tensor> biases = {});
+
 /// Rows of every head, after projection.
 struct Heads {
   torch::Tensor queries, keys, values;  // [B, T, H, K], [B, S, H, K or V]

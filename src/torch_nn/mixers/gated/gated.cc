@@ -1,5 +1,6 @@
 #include "torch_nn/mixers/gated/gated.h"
 
+#include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/mixers/gated/cut.h"
 #include "torch_nn/mixers/gated/rows.h"
 #include "torch_nn/mixers/gated/weights.h"
@@ -80,24 +81,15 @@ class Gated : public Mixer {
   // after it, as the norm of zeros may be its bias.
   Rows Project(const torch::Tensor& x, const NormLayer* norm,
                const torch::Tensor& kept) const {
-    ops::LayerHeadsArguments a;
-    a.x = Kept(x, kept);
-    a.weights = weights_.FirstMaps();
-    if (a.weights.size() > kMostMaps) {  // the last ones are the narrow ones
+    std::vector<torch::Tensor> maps = weights_.FirstMaps();
+    if (maps.size() > kMostMaps) {  // the last ones are the narrow ones
       const torch::Tensor last = torch::cat(std::vector<torch::Tensor>(
-          a.weights.begin() + (kMostMaps - 1), a.weights.end()));
-      a.weights.resize(kMostMaps - 1);
-      a.weights.push_back(last);
+          maps.begin() + (kMostMaps - 1), maps.end()));
+      maps.resize(kMostMaps - 1);
+      maps.push_back(last);
     }
-    if (norm != nullptr) {
-      ops::ResidualNormArguments described;
-      norm->Describe(described);
-      a.gamma = described.gamma;
-      a.beta = described.beta;
-      a.eps = described.eps;
-      a.norm_kind = described.kind;
-    }
-    const torch::Tensor packed = Kept(ops::LayerHeads(a), kept);
+    const torch::Tensor packed =
+        Kept(ProjectRows(Kept(x, kept), norm, std::move(maps)), kept);
     std::vector<int64_t> widths = {form_.bounded() ? s_.keys + s_.values
                                                    : s_.channels};
     for (const auto* map : {&weights_.gate, &weights_.decay, &weights_.beta}) {

@@ -1,6 +1,7 @@
 #include "torch_nn/mixers/mamba/mamba.h"
 
 #include "mixers/mamba/form.h"
+#include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/common/state_maps.h"
 #include "torch_nn/mixers/mixer.h"
@@ -109,18 +110,10 @@ class Mamba : public Mixer {
   std::pair<torch::Tensor, torch::Tensor> Project(
       const torch::Tensor& x, const NormLayer* norm,
       const torch::Tensor& kept) const {
-    ops::LayerHeadsArguments a;
-    a.x = Kept(x, kept);
-    a.weights = {value_->weight, gate_->weight};
-    if (norm != nullptr) {
-      ops::ResidualNormArguments described;
-      norm->Describe(described);
-      a.gamma = described.gamma;
-      a.beta = described.beta;
-      a.eps = described.eps;
-      a.norm_kind = described.kind;
-    }
-    const auto parts = Kept(ops::LayerHeads(a), kept).chunk(2, 2);
+    const auto parts =
+        Kept(ProjectRows(Kept(x, kept), norm, {value_->weight, gate_->weight}),
+             kept)
+            .chunk(2, 2);
     return {parts[0], parts[1]};
   }
 

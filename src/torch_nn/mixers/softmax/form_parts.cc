@@ -2,24 +2,6 @@
 
 namespace tarn::nn {
 
-torch::Tensor ProjectRows(const torch::Tensor& x, const NormLayer* norm,
-                          std::vector<torch::Tensor> weights,
-                          std::vector<torch::Tensor> biases) {
-  ops::LayerHeadsArguments a;
-  a.x = x;
-  a.weights = std::move(weights);
-  a.biases = std::move(biases);
-  if (norm != nullptr) {
-    ops::ResidualNormArguments described;
-    norm->Describe(described);
-    a.gamma = described.gamma;
-    a.beta = described.beta;
-    a.eps = described.eps;
-    a.norm_kind = described.kind;
-  }
-  return ops::LayerHeads(a);
-}
-
 torch::Tensor RootNorm(const torch::Tensor& x, const torch::Tensor& weight,
                        double eps) {
   ops::GatedNormCall call;

@@ -2,17 +2,13 @@
 #pragma once
 
 #include "mixers/softmax/form.h"
+#include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/mixers/mixer.h"
 #include "torch_nn/torch.h"
 #include "torch_ops/layers/layers.h"
 #include "torch_ops/softmax/attention.h"
 
 namespace tarn::nn {
-
-/// x, or norm(x) where there is one, times some weights side by side.
-torch::Tensor ProjectRows(const torch::Tensor& x, const NormLayer* norm,
-                          std::vector<torch::Tensor> weights,
-                          std::vector<torch::Tensor> biases = {});
 
 /// x / RMS(x) weight over the last axis, of weight.size(0) entries.
 torch::Tensor RootNorm(const torch::Tensor& x, const torch::Tensor& weight,

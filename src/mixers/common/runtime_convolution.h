@@ -1,0 +1,29 @@
+// The short convolution in front of a recurrence, over the segments of a block.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/mixer/mixer.h"
+
+namespace tarn::mixers {
+
+/// The tensors "convolution.weight" [C, W] and, `with_bias`,
+/// "convolution.bias" [C] of a mixer. Immutable once made.
+class RuntimeConvolution {
+ public:
+  RuntimeConvolution() = default;
+  RuntimeConvolution(MixerTensors& tensors, int64_t channels, int64_t width,
+                     bool with_bias);
+
+  /// to = silu(convolution(from)), C columns of every row. The window of a
+  /// segment, tensor number `tensor` of its layer's state, advances.
+  void Run(MixerBlock& block, int64_t layer, int64_t tensor, const Rows& from,
+           const Rows& to) const;
+
+ private:
+  int64_t channels_ = 0, width_ = 0;
+  std::vector<float> filters_, bias_;
+};
+
+}  // namespace tarn::mixers
