@@ -26,6 +26,10 @@ build: setup ## Build everything into build/
 # Threads of torch that wait are put to sleep. Spinning, they would take the cores
 # from the work they wait for wherever other work runs, such as the other test.
 test: export OMP_WAIT_POLICY = PASSIVE
+# Memory that is freed stays with the process: tests make and drop large tensors all
+# the time, and the kernel would clear the same pages for each of them.
+test: export MALLOC_TRIM_THRESHOLD_ = 1000000000
+test: export MALLOC_MMAP_THRESHOLD_ = 33554432
 test: build ## Build and run every test, C++ and Python
 	@ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 

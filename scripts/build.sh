@@ -27,6 +27,9 @@ if [ ! -f "$directory/build.ninja" ] || [ ! -f "$directory/CMakeCache.txt" ]; th
     exit 1
   fi
 fi
+# Compilers take and drop hundreds of MiB: they keep what they freed, in huge pages.
+export MALLOC_TRIM_THRESHOLD_=1000000000 MALLOC_MMAP_THRESHOLD_=33554432
+export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.hugetlb=1}
 # One compiler per core: more of them would share caches and take longer in all.
 jobs=$(nproc)
 if [ -t 2 ]; then

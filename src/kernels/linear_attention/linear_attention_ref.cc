@@ -28,16 +28,18 @@ struct Row {
 
 class Terms {
  public:
-  explicit Terms(const Problem& p) : p_(p) {}
+  explicit Terms(const Problem& p) : p_(p) {
+    for (double q : p.queries) {
+      a_.push_back(p.options.scale * Phi(p.options.feature_map, q));
+    }
+    for (double k : p.keys) b_.push_back(Phi(p.options.feature_map, k));
+  }
 
   double A(int64_t i, int64_t h, int64_t k) const {
-    return p_.options.scale *
-           Phi(p_.options.feature_map,
-               p_.queries[(i * p_.heads + h) * p_.d_key + k]);
+    return a_[(i * p_.heads + h) * p_.d_key + k];
   }
   double B(int64_t j, int64_t h, int64_t k) const {
-    return Phi(p_.options.feature_map,
-               p_.keys[(j * p_.heads + h) * p_.d_key + k]);
+    return b_[(j * p_.heads + h) * p_.d_key + k];
   }
   double V(int64_t j, int64_t hv, int64_t v) const {
     return p_.values[(j * p_.value_heads + hv) * p_.d_value + v];
@@ -93,6 +95,7 @@ class Terms {
 
  private:
   const Problem& p_;
+  std::vector<double> a_, b_;  // features: each is read once per pair of tokens
 };
 
 }  // namespace
