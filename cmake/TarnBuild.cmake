@@ -43,8 +43,8 @@ endif()
 
 add_library(tarn_options INTERFACE)
 target_compile_features(tarn_options INTERFACE cxx_std_20)
-# GCC collects its garbage from 1 GB on: a file here takes less, and looking for
-# what is free took a twentieth of the time.
+# GCC collects its garbage from 1 GB on, which few files here reach: searching for it
+# took about a twentieth of the time. A kernel file takes 0.9 GB instead of 0.45.
 # No contraction: an expression has the same bits wherever it is inlined; the
 # kernels ask for fused multiply-adds by name.
 # -Wrestrict is wrong about "text" + std::string in g++ 12 (PR 105651).

@@ -1,5 +1,5 @@
-"""Every Python test: the garbage collector looks at what came after the imports only,
-and seldom. Torch's modules are millions of objects that never go."""
+"""Settings of every Python test: the garbage collector runs seldom and leaves out what
+the imports made. Torch alone makes more than 150,000 objects, and they stay."""
 
 import gc
 
