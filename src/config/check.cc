@@ -162,11 +162,13 @@ void CheckMixers(const ModelConfig& config) {
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
-    const MixerSpec& spec = Spec(layer.attention);
-    rotated |= spec.can.rotary;
-    if (rotary) CheckRotaryLayer(config, layer, spec);
-    CheckCausality(config, spec);
-    if (spec.check != nullptr) spec.check(layer);
+    for (const ModelConfig& view : MixerViews(layer)) {
+      const MixerSpec& spec = Spec(view.attention);
+      rotated |= spec.can.rotary;
+      if (rotary) CheckRotaryLayer(config, view, spec);
+      CheckCausality(config, spec);
+      if (spec.check != nullptr) spec.check(view);
+    }
   }
   if (rotary && !rotated) {
     RefuseKey("positions",

@@ -170,6 +170,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"embedding_factor", "2.5"},
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
+      {"branch_factor", "0.75"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.

@@ -112,6 +112,9 @@ constexpr ConfigField kFields[] = {
     {"norm_offset",
      "what the norms of layers and the final norm add to their weight",
      RealField{&C::norm_offset, 0.0, 1.0}, "factors", "norm_offset"},
+    {"branch_factor",
+     "factor of what each of parallel mixers gives, as in mamba2+full",
+     RealField{&C::branch_factor, -1e6, 1e6}, "factors", "branch"},
     {"norm",
      "norms of a layer's parts: after the sum with the part, before the part, "
      "after the part, both of these, or none",
@@ -188,32 +191,48 @@ void OwnField::Set(ModelConfig& config, OwnValue value) const {
   }
 }
 
+namespace {
+
+bool IsOfMixers(const ChoiceField& field) {
+  return field.words.empty() && field.names == nullptr;
+}
+
+bool Takes(const ChoiceField& field, AttentionKind kind) {
+  return !field.cross || Spec(kind).can.cross;
+}
+
+}  // namespace
+
 std::vector<const char*> Words(const ChoiceField& field) {
   if (!field.words.empty()) return {field.words.begin(), field.words.end()};
   if (field.names != nullptr) return field.names();
   std::vector<const char*> names = MixerNames();
-  if (!field.cross) return names;
   std::erase_if(
-      names, [](const char* name) { return !Spec(MixerKind(name)).can.cross; });
+      names, [&](const char* name) { return !Takes(field, MixerKind(name)); });
   return names;
 }
 
 int ValueOf(const ChoiceField& field, std::string_view word) {
+  if (IsOfMixers(field)) {
+    const auto kind = FindMixer(word);
+    return kind && Takes(field, *kind) ? static_cast<int>(*kind) : -1;
+  }
   const std::vector<const char*> words = Words(field);
   for (size_t i = 0; i < words.size(); ++i) {
-    if (word != words[i]) continue;
-    const bool mixer = field.words.empty() && field.names == nullptr;
-    return mixer ? static_cast<int>(MixerKind(word)) : static_cast<int>(i);
+    if (word == words[i]) return static_cast<int>(i);
   }
   return -1;
 }
 
 const char* WordOf(const ChoiceField& field, int value) {
   if (value < 0) return "";
-  for (const char* word : Words(field)) {
-    if (ValueOf(field, word) == value) return word;
+  if (IsOfMixers(field)) {
+    const auto kind = static_cast<AttentionKind>(value);
+    return IsMixer(kind) && Takes(field, kind) ? Name(kind) : "";
   }
-  return "";
+  const std::vector<const char*> words = Words(field);
+  const size_t index = static_cast<size_t>(value);
+  return index < words.size() ? words[index] : "";
 }
 
 std::string Wanted(const ConfigField& field, bool finished) {
@@ -230,6 +249,9 @@ std::string Wanted(const ConfigField& field, bool finished) {
                  [](const BoolField&) { return std::string("true or false"); },
                  [](const OwnField& f) { return WantedBy(*f.key); },
                  [](const ChoiceField& f) {
+                   if (IsOfMixers(f) && !f.cross) {
+                     return "one of " + MixersWanted();
+                   }
                    std::string text = "one of";
                    const char* separator = " ";
                    for (const char* word : Words(f)) {

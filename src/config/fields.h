@@ -129,6 +129,10 @@ bool SetFromText(const ConfigField& field, std::string_view text,
 void NormaliseLayers(ModelConfig& config);
 /// What the mixers of a configuration derive (MixerSpec::derive).
 void DeriveMixers(ModelConfig& config);
+/// Whether the registry has a row of this number.
+bool IsMixer(AttentionKind kind);
+/// The names of mixers, for error messages.
+std::string MixersWanted();
 /// The different mixers of a model's layers, those of cross attention included.
 std::vector<AttentionKind> AllMixersOf(const ModelConfig& config);
 

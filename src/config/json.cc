@@ -21,6 +21,22 @@ FormatError BadKey(const std::string& key, const std::string& wanted,
   return FormatError(StrCat(kFile, ": ", key), wanted, given);
 }
 
+// A mixer alone is its name; with keys, which `view` has, an object. `mixer` is
+// the JSON text of its name or of the list of parallel mixers.
+std::string EntryJson(const std::string& mixer, const LayerConfig& layer,
+                      const ModelConfig& view) {
+  if (layer.options.empty() && layer.branches.empty()) return mixer;
+  std::string json = StrCat("{\"", kMixerKey, "\": ", mixer);
+  for (const auto& [key, text] : layer.options) {
+    json += StrCat(", \"", key, "\": ", ValueText(*FindField(key), view));
+  }
+  return json + "}";
+}
+
+std::string NameJson(const LayerConfig& layer) {
+  return StrCat('"', Name(layer.attention), '"');
+}
+
 std::string LayersJson(const ModelConfig& config) {
   if (config.layers.empty()) {
     return StrCat("[\"", Name(config.attention), "\"]");
@@ -28,17 +44,15 @@ std::string LayersJson(const ModelConfig& config) {
   std::string json;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
-    json += i == 0 ? "[" : ", ";
-    if (layer.options.empty()) {
-      json += StrCat('"', Name(layer.attention), '"');
-      continue;
-    }
     const ModelConfig view = LayerView(config, static_cast<int64_t>(i));
-    json += StrCat("{\"", kMixerKey, "\": \"", Name(layer.attention), '"');
-    for (const auto& [key, text] : layer.options) {
-      json += StrCat(", \"", key, "\": ", ValueText(*FindField(key), view));
+    std::string mixer = layer.branches.empty() ? NameJson(layer) : "";
+    for (size_t j = 0; j < layer.branches.size(); ++j) {
+      const LayerConfig& branch = layer.branches[j];
+      mixer += (j == 0 ? "[" : ", ") +
+               EntryJson(NameJson(branch), branch, view.branches[j]) +
+               (j + 1 == layer.branches.size() ? "]" : "");
     }
-    json += "}";
+    json += (i == 0 ? "[" : ", ") + EntryJson(mixer, layer, view);
   }
   return json + "]";
 }
@@ -199,32 +213,52 @@ class Reader {
     return true;
   }
 
+  static constexpr const char* kMixersWanted =
+      "a list of mixers, each a name or an object with its mixer and keys";
+
   bool ReadLayers(const nlohmann::json& value) {
-    constexpr const char* kWanted =
-        "a list of mixers, each a name or an object with its mixer and keys";
     if (!value.is_array() || value.empty()) {
-      return Fail(BadKey(kLayersKey, kWanted, JsonGiven(value)));
+      return Fail(BadKey(kLayersKey, kMixersWanted, JsonGiven(value)));
     }
     try {
       for (const nlohmann::json& entry : value) {
-        const nlohmann::json* name =
-            entry.is_object() && entry.contains(kMixerKey) ? &entry[kMixerKey]
-                                                           : &entry;
-        if (!name->is_string()) {
-          return Fail(BadKey(kLayersKey, kWanted, JsonGiven(entry)));
-        }
-        // A mixer's name cannot hold separators of the text form.
-        const std::string mixer = name->get<std::string>();
-        std::vector<LayerConfig> parsed = LayersFromText(
-            mixer.find_first_of(",:") == mixer.npos ? mixer : Quoted(mixer));
-        if (entry.is_object() && !ReadOptions(entry, parsed.front())) {
-          return false;
-        }
-        config_.layers.push_back(std::move(parsed.front()));
+        if (!ReadEntry(entry, config_.layers.emplace_back())) return false;
       }
     } catch (const ArgumentError& error) {
       return Fail(BadKey(error.where(), error.wanted(), error.given()));
     }
+    return true;
+  }
+
+  // An entry of the list, or of the list of an entry's parallel mixers. Throws
+  // ArgumentError for an unknown mixer.
+  bool ReadEntry(const nlohmann::json& entry, LayerConfig& layer,
+                 bool branch = false) {
+    const bool keys = entry.is_object() && entry.contains(kMixerKey);
+    const nlohmann::json& mixer = keys ? entry[kMixerKey] : entry;
+    if (mixer.is_array() && keys && !branch && mixer.size() > 1) {
+      if (!ReadBranches(mixer, layer)) return false;
+    } else if (mixer.is_string()) {
+      // A mixer's name cannot hold separators of the text form.
+      const std::string name = mixer.get<std::string>();
+      const char* separators = branch ? ",:+" : ",:";
+      const bool plain = name.find_first_of(separators) == name.npos;
+      const auto read = LayersFromText(plain ? name : Quoted(name));
+      layer.attention = read.front().attention;
+    } else {
+      return Fail(BadKey(kLayersKey, kMixersWanted, JsonGiven(entry)));
+    }
+    return !keys || ReadOptions(entry, layer);
+  }
+
+  bool ReadBranches(const nlohmann::json& list, LayerConfig& layer) {
+    std::string name;
+    for (const nlohmann::json& entry : list) {
+      LayerConfig& branch = layer.branches.emplace_back();
+      if (!ReadEntry(entry, branch, /*branch=*/true)) return false;
+      name += (name.empty() ? "" : "+") + std::string(Name(branch.attention));
+    }
+    layer.attention = LayersFromText(name).front().attention;
     return true;
   }
 

@@ -1,6 +1,7 @@
 // The pattern of mixed layers: as text, in normal form, and what one layer
 // sees.
 #include <algorithm>
+#include <span>
 
 #include "config/fields.h"
 #include "core/error.h"
@@ -9,11 +10,35 @@
 namespace tarn {
 namespace {
 
-// The field an entry of the pattern may set: a key of a section its mixer
-// reads, or the feed-forward part.
-const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
+// What a key of the pattern belongs to: a layer with one mixer, a layer with
+// parallel ones, or one of these.
+enum class Owner { kLayer, kParallel, kBranch };
+
+Owner OwnerOf(AttentionKind kind) {
+  return Spec(kind).branches.empty() ? Owner::kLayer : Owner::kParallel;
+}
+
+bool IsAmong(std::span<const std::string_view> keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+// The keys of a layer's other part.
+bool IsOfFeedForward(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"feed_forward", "d_ff"};
+  return IsAmong(kKeys, key);
+}
+
+// The field that an entry may set: a key of a section that its mixer reads, a
+// size of its heads, or a key of its feed-forward part.
+const ConfigField* OptionField(AttentionKind kind, Owner owner,
+                               std::string_view key) {
+  constexpr std::string_view kHeads[] = {"n_heads", "d_key", "d_value"};
   const ConfigField* field = FindField(key);
-  if (field == nullptr || key == "feed_forward") return field;
+  if (field == nullptr) return nullptr;
+  if (IsOfFeedForward(key)) return owner == Owner::kBranch ? nullptr : field;
+  if (owner == Owner::kParallel) return nullptr;
+  if (key == "branch_factor") return owner == Owner::kBranch ? field : nullptr;
+  if (IsAmong(kHeads, key)) return field;
   const MixerSpec& spec = Spec(kind);
   for (const auto* sections : {&spec.sections, &spec.optional_sections}) {
     for (const char* section : *sections) {
@@ -23,10 +48,10 @@ const ConfigField* OptionField(AttentionKind kind, std::string_view key) {
   return nullptr;
 }
 
-std::string OptionsWanted(AttentionKind kind) {
+std::string OptionsWanted(AttentionKind kind, Owner owner) {
   std::string keys;
   for (const ConfigField& field : ConfigFields()) {
-    if (OptionField(kind, field.name) == nullptr) continue;
+    if (OptionField(kind, owner, field.name) == nullptr) continue;
     keys += (keys.empty() ? "" : ", ") + std::string(field.name);
   }
   return StrCat("the keys of mixer '", Name(kind), "': ", keys);
@@ -55,43 +80,7 @@ ModelConfig BaseOf(const ModelConfig& config, AttentionKind kind) {
   return base;
 }
 
-void Apply(const LayerConfig& layer, ModelConfig& config) {
-  config.attention = layer.attention;
-  for (const auto& [key, text] : layer.options) {
-    const ConfigField* field = OptionField(layer.attention, key);
-    if (field == nullptr) {
-      RefuseKey("layers", OptionsWanted(layer.attention), Quoted(key));
-    }
-    if (!SetFromText(*field, text, config) || !InRange(*field, config)) {
-      RefuseKey("layers", StrCat(key, " ", Wanted(*field, false)),
-                Quoted(text));
-    }
-  }
-}
-
-AttentionKind MixerFromText(std::string_view name) {
-  const std::vector<const char*> names = MixerNames();
-  std::string known;
-  for (const char* word : names) {
-    if (name == word) return MixerKind(name);
-    known += (known.empty() ? "" : ", ") + std::string(word);
-  }
-  RefuseKey("layers", "mixers out of " + known, Quoted(name));
-}
-
-// Parts of a text between separators; "a,,b" has an empty one.
-std::vector<std::string_view> Split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (size_t begin = 0;;) {
-    const size_t end = text.find(separator, begin);
-    parts.push_back(text.substr(begin, end - begin));
-    if (end == text.npos) return parts;
-    begin = end + 1;
-  }
-}
-
-}  // namespace
-
+// Brings options into the order of the table. Refuses a key given twice.
 void SortOptions(LayerConfig& layer) {
   const auto place = [](const std::pair<std::string, std::string>& option) {
     size_t index = 0;
@@ -111,6 +100,148 @@ void SortOptions(LayerConfig& layer) {
   }
 }
 
+// Whether FinishConfig would work the value out.
+bool IsUnset(const ConfigField& field, const ModelConfig& config) {
+  const auto* size = std::get_if<IntegerField>(&field.kind);
+  return size != nullptr && size->derived && config.*size->member == 0;
+}
+
+// Sets the keys of an entry, or of one of its branches, in a configuration.
+void Apply(const LayerConfig& layer, Owner owner, ModelConfig& config) {
+  config.attention = layer.attention;
+  for (const auto& [key, text] : layer.options) {
+    const ConfigField* field = OptionField(layer.attention, owner, key);
+    if (field == nullptr) {
+      RefuseKey("layers", OptionsWanted(layer.attention, owner), Quoted(key));
+    }
+    // A layer has no size to work out: those of the model are known by then.
+    if (!SetFromText(*field, text, config) || !InRange(*field, config) ||
+        IsUnset(*field, config)) {
+      RefuseKey("layers", StrCat(key, " ", Wanted(*field, true)), Quoted(text));
+    }
+  }
+}
+
+// Checks the options of an entry or a branch; those that differ from the
+// model's own stay, in the order of the table and with one text a value.
+void NormaliseOptions(const ModelConfig& config, Owner owner,
+                      LayerConfig& layer) {
+  SortOptions(layer);
+  const ModelConfig base = BaseOf(config, layer.attention);
+  ModelConfig view = base;
+  Apply(layer, owner, view);  // checks names, texts and ranges
+  std::erase_if(layer.options, [&](const auto& option) {
+    const ConfigField& field = *FindField(option.first);
+    return ValueText(field, view) == ValueText(field, base);
+  });
+  // The text that ConfigToJson writes.
+  for (auto& [key, text] : layer.options) {
+    text = ValueText(*FindField(key), view);
+    if (text.front() == '"') text = text.substr(1, text.size() - 2);
+  }
+}
+
+void NormaliseBranches(const ModelConfig& config, LayerConfig& layer) {
+  std::vector<AttentionKind> given;
+  for (LayerConfig& branch : layer.branches) {
+    NormaliseOptions(config, Owner::kBranch, branch);
+    given.push_back(branch.attention);
+  }
+  if (given.empty()) return;
+  if (given != Spec(layer.attention).branches) {
+    RefuseKey("layers", StrCat("the mixers of ", Name(layer.attention)),
+              StrCat(given.size(), " others"));
+  }
+  if (std::all_of(layer.branches.begin(), layer.branches.end(),
+                  [](const LayerConfig& one) { return one.options.empty(); })) {
+    layer.branches.clear();
+  }
+}
+
+// What the mixers of a layer with parallel ones see, `layer` its entry.
+std::vector<ModelConfig> BranchViews(const ModelConfig& config,
+                                     const LayerConfig& layer) {
+  std::vector<ModelConfig> views;
+  for (const AttentionKind kind : Spec(layer.attention).branches) {
+    ModelConfig& view = views.emplace_back(BaseOf(config, kind));
+    view.layers.clear();
+    view.attention = kind;
+    // The layer's part, and what that carries, belong to the layer.
+    view.feed_forward = FeedForwardKind{};
+    if (!layer.branches.empty()) {
+      Apply(layer.branches[views.size() - 1], Owner::kBranch, view);
+    }
+    DeriveMixers(view);
+  }
+  return views;
+}
+
+AttentionKind MixerFromText(std::string_view name) {
+  if (const auto kind = FindMixer(name)) return *kind;
+  RefuseKey("layers", "mixers out of " + MixersWanted(), Quoted(name));
+}
+
+// "mixer:key=value:..." of one mixer, whose own keys go to `layer` and those of
+// the layer's feed-forward part to `whole`.
+void ReadMixer(std::string_view text, Owner owner, LayerConfig& layer,
+               LayerConfig& whole) {
+  const std::vector<std::string_view> parts = Split(text, ':');
+  layer.attention = MixerFromText(parts.front());
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const size_t equals = parts[i].find('=');
+    const std::string_view key = parts[i].substr(0, equals);
+    const bool of_layer = IsOfFeedForward(key);
+    if (equals == parts[i].npos ||
+        (!of_layer && OptionField(layer.attention, owner, key) == nullptr)) {
+      RefuseKey("layers",
+                OptionsWanted(layer.attention, owner) + ", as key=value",
+                Quoted(parts[i]));
+    }
+    (of_layer ? whole : layer)
+        .options.emplace_back(key, parts[i].substr(equals + 1));
+  }
+}
+
+// The parts of an entry between '+' signs: one in a number, as 1e+06, is
+// followed by a digit.
+std::vector<std::string_view> SplitBranches(std::string_view entry) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  for (size_t i = 0; i + 1 < entry.size(); ++i) {
+    const bool number = entry[i + 1] >= '0' && entry[i + 1] <= '9';
+    if (entry[i] != '+' || number) continue;
+    parts.push_back(entry.substr(begin, i - begin));
+    begin = i + 1;
+  }
+  parts.push_back(entry.substr(begin));
+  return parts;
+}
+
+LayerConfig EntryFromText(std::string_view text) {
+  const std::vector<std::string_view> parts = SplitBranches(text);
+  LayerConfig layer;
+  if (parts.size() == 1) {
+    ReadMixer(parts.front(), Owner::kLayer, layer, layer);
+    return layer;
+  }
+  std::string name;
+  for (const std::string_view part : parts) {
+    ReadMixer(part, Owner::kBranch, layer.branches.emplace_back(), layer);
+    name += (name.empty() ? "" : "+") +
+            std::string(Name(layer.branches.back().attention));
+  }
+  layer.attention = MixerFromText(name);
+  return layer;
+}
+
+void AddOptions(const LayerConfig& layer, std::string& text) {
+  for (const auto& [key, value] : layer.options) {
+    text += StrCat(":", key, "=", value);
+  }
+}
+
+}  // namespace
+
 void NormaliseLayers(ModelConfig& config) {
   if (config.layers.empty()) return;
   if (!config.HasAttention()) {
@@ -123,40 +254,31 @@ void NormaliseLayers(ModelConfig& config) {
               StrCat(config.layers.size()));
   }
   for (LayerConfig& layer : config.layers) {
-    SortOptions(layer);
-    const ModelConfig base = BaseOf(config, layer.attention);
-    ModelConfig view = base;
-    Apply(layer, view);  // checks names, texts and ranges
-    // A value equal to the model's own is not kept as an option.
-    std::erase_if(layer.options, [&](const auto& option) {
-      const ConfigField& field = *FindField(option.first);
-      return ValueText(field, view) == ValueText(field, base);
-    });
-    // One text per value: the one that ConfigToJson writes.
-    for (auto& [key, text] : layer.options) {
-      text = ValueText(*FindField(key), view);
-      if (text.front() == '"') text = text.substr(1, text.size() - 2);
-    }
+    NormaliseOptions(config, OwnerOf(layer.attention), layer);
+    NormaliseBranches(config, layer);
   }
   const LayerConfig first = config.layers.front();
   config.attention = first.attention;
-  if (std::all_of(config.layers.begin(), config.layers.end(),
-                  [&](const LayerConfig& layer) { return layer == first; })) {
-    config.layers.clear();
-    Apply(first, config);
+  if (!std::all_of(config.layers.begin(), config.layers.end(),
+                   [&](const LayerConfig& layer) { return layer == first; })) {
+    return;
   }
+  // The model's own keys cannot say what one of parallel mixers differs in.
+  config.layers.resize(first.branches.empty() ? 0 : 1);
+  if (config.layers.empty()) Apply(first, OwnerOf(first.attention), config);
 }
 
 ModelConfig LayerView(const ModelConfig& config, int64_t i) {
   ModelConfig view = config;
+  LayerConfig layer = {config.attention, {}};
   if (!config.layers.empty()) {
-    const LayerConfig& layer =
-        config.layers[static_cast<size_t>(i) % config.layers.size()];
+    layer = config.layers[static_cast<size_t>(i) % config.layers.size()];
     view = BaseOf(config, layer.attention);
     view.layers.clear();
-    Apply(layer, view);
+    Apply(layer, OwnerOf(layer.attention), view);
     DeriveMixers(view);
   }
+  view.branches = BranchViews(config, layer);
   return view;
 }
 
@@ -169,13 +291,19 @@ ModelConfig CrossView(const ModelConfig& config) {
 
 std::vector<AttentionKind> MixersOf(const ModelConfig& config) {
   if (!config.HasAttention()) return {};
-  if (config.layers.empty()) return {config.attention};
   std::vector<AttentionKind> kinds;
-  for (const LayerConfig& layer : config.layers) {
-    if (std::find(kinds.begin(), kinds.end(), layer.attention) == kinds.end()) {
-      kinds.push_back(layer.attention);
+  const auto add = [&](AttentionKind kind) {
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) {
+      kinds.push_back(kind);
     }
-  }
+  };
+  const auto add_all = [&](AttentionKind kind) {
+    const std::vector<AttentionKind>& branches = Spec(kind).branches;
+    if (branches.empty()) add(kind);
+    for (const AttentionKind branch : branches) add(branch);
+  };
+  if (config.layers.empty()) add_all(config.attention);
+  for (const LayerConfig& layer : config.layers) add_all(layer.attention);
   return kinds;
 }
 
@@ -202,10 +330,14 @@ std::string LayersText(const ModelConfig& config) {
   if (config.layers.empty()) return Name(config.attention);
   std::string text;
   for (const LayerConfig& layer : config.layers) {
-    text += (text.empty() ? "" : ",") + std::string(Name(layer.attention));
-    for (const auto& [key, value] : layer.options) {
-      text += StrCat(":", key, "=", value);
+    text += text.empty() ? "" : ",";
+    if (layer.branches.empty()) text += Name(layer.attention);
+    for (size_t i = 0; i < layer.branches.size(); ++i) {
+      text +=
+          (i == 0 ? "" : "+") + std::string(Name(layer.branches[i].attention));
+      AddOptions(layer.branches[i], text);
     }
+    AddOptions(layer, text);
   }
   return text;
 }
@@ -213,19 +345,7 @@ std::string LayersText(const ModelConfig& config) {
 std::vector<LayerConfig> LayersFromText(std::string_view text) {
   std::vector<LayerConfig> layers;
   for (const std::string_view entry : Split(text, ',')) {
-    const std::vector<std::string_view> parts = Split(entry, ':');
-    LayerConfig layer{MixerFromText(parts.front()), {}};
-    for (size_t i = 1; i < parts.size(); ++i) {
-      const size_t equals = parts[i].find('=');
-      if (equals == parts[i].npos ||
-          OptionField(layer.attention, parts[i].substr(0, equals)) == nullptr) {
-        RefuseKey("layers", OptionsWanted(layer.attention) + ", as key=value",
-                  Quoted(parts[i]));
-      }
-      layer.options.emplace_back(parts[i].substr(0, equals),
-                                 parts[i].substr(equals + 1));
-    }
-    layers.push_back(std::move(layer));
+    layers.push_back(EntryFromText(entry));
   }
   return layers;
 }

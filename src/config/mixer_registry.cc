@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "config/fields.h"
+#include "config/parallel_mixer.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/text.h"
@@ -25,10 +26,19 @@ Registry& RawRegistry() {
   return registry;
 }
 
+// Separators of the text of a pattern, and what joins parallel mixers.
+constexpr std::string_view kSeparators = ",:+";
+
 AttentionKind Add(const MixerSpec& spec, bool added) {
   if (spec.name == nullptr || spec.family == nullptr || !spec.weights) {
     throw ArgumentError("RegisterMixer: spec", "a name, a family and weights",
                         spec.name == nullptr ? "no name" : Quoted(spec.name));
+  }
+  if (std::string_view(spec.name).find_first_of(kSeparators) !=
+      std::string_view::npos) {
+    throw ArgumentError("RegisterMixer: spec.name",
+                        StrCat("none of the characters ", kSeparators),
+                        Quoted(spec.name));
   }
   if (spec.can.recurrent != (spec.state != nullptr)) {
     throw ArgumentError("RegisterMixer: spec.state",
@@ -63,6 +73,29 @@ Registry& TheRegistry() {
   return RawRegistry();
 }
 
+std::optional<AttentionKind> Find(const Registry& registry,
+                                  std::string_view name) {
+  for (size_t i = 0; i < registry.rows.size(); ++i) {
+    if (name == registry.rows[i].name) return static_cast<AttentionKind>(i);
+  }
+  return std::nullopt;
+}
+
+// The mixers of a name with '+' in it; none where one of them is unknown or
+// there are too many.
+std::vector<AttentionKind> BranchesOf(std::string_view name) {
+  if (name.find('+') == name.npos) return {};
+  std::vector<AttentionKind> branches;
+  for (const std::string_view one : Split(name, '+')) {
+    const auto kind = one.empty() || branches.size() == kMostBranches
+                          ? std::nullopt
+                          : FindMixer(one);
+    if (!kind) return {};
+    branches.push_back(*kind);
+  }
+  return branches;
+}
+
 }  // namespace
 
 void EnsureBuiltins() {
@@ -84,6 +117,12 @@ AttentionKind RegisterMixer(const MixerSpec& spec) {
   return Add(spec, /*added=*/true);
 }
 
+bool IsMixer(AttentionKind kind) {
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.turn);
+  return static_cast<size_t>(kind) < registry.rows.size();
+}
+
 const MixerSpec& Spec(AttentionKind kind) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.turn);
@@ -95,23 +134,44 @@ const MixerSpec& Spec(AttentionKind kind) {
   return registry.rows[index];
 }
 
-AttentionKind MixerKind(std::string_view name) {
-  const std::vector<const char*> names = MixerNames();
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (name == names[i]) return static_cast<AttentionKind>(i);
+std::optional<AttentionKind> FindMixer(std::string_view name) {
+  {
+    Registry& registry = TheRegistry();
+    const std::lock_guard lock(registry.turn);
+    if (const auto found = Find(registry, name)) return found;
   }
+  const std::vector<AttentionKind> branches = BranchesOf(name);
+  if (branches.empty()) return std::nullopt;
+  const MixerSpec spec = ParallelMixer(branches);
+  Registry& registry = TheRegistry();
+  const std::lock_guard lock(registry.turn);
+  // Another thread may have come first.
+  if (const auto found = Find(registry, name)) return found;
+  registry.rows.push_back(spec);
+  return static_cast<AttentionKind>(registry.rows.size() - 1);
+}
+
+std::string MixersWanted() {
   std::string known;
-  for (const char* one : names) {
+  for (const char* one : MixerNames()) {
     known += (known.empty() ? "" : ", ") + std::string(one);
   }
-  RefuseKey("attention", "one of " + known, Quoted(name));
+  return StrCat(known, ", or up to ", kMostBranches,
+                " of them with '+' between");
+}
+
+AttentionKind MixerKind(std::string_view name) {
+  if (const auto found = FindMixer(name)) return *found;
+  RefuseKey("attention", "one of " + MixersWanted(), Quoted(name));
 }
 
 std::vector<const char*> MixerNames() {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.turn);
   std::vector<const char*> names;
-  for (const MixerSpec& row : registry.rows) names.push_back(row.name);
+  for (const MixerSpec& row : registry.rows) {
+    if (row.branches.empty()) names.push_back(row.name);
+  }
   return names;
 }
 

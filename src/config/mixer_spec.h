@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -105,6 +106,9 @@ struct MixerSpec {
   /// What its modules ask of the row, as a JSON object, for other languages;
   /// empty: nothing.
   std::string form = {};
+  /// The mixers of a parallel one, which all read the same rows and whose
+  /// results are added (parallel_mixers.cc); empty for all others.
+  std::vector<AttentionKind> branches = {};
   /// Its place among the mixers of every build: lower ones first, equal ones in
   /// the order of their folders.
   int place = 100;
@@ -118,9 +122,12 @@ AttentionKind RegisterMixer(const MixerSpec& spec);
 
 /// The row of a kind. References stay valid for the life of the program.
 const MixerSpec& Spec(AttentionKind kind);
-/// The kind of a name. Throws ArgumentError for a name that no mixer has.
+/// The kind of a name, or of two or three names with '+' between them: that of
+/// a parallel mixer. Throws ArgumentError for a name that no mixer has.
 AttentionKind MixerKind(std::string_view name);
-/// All names, in the order of their kinds.
+/// The same; nothing for a name that no mixer has.
+std::optional<AttentionKind> FindMixer(std::string_view name);
+/// All names in the order of their kinds, without those of parallel mixers.
 std::vector<const char*> MixerNames();
 
 /// The rows that every build has: what the folders of src/mixers define, listed

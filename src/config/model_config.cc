@@ -105,7 +105,7 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   if (section == "factors") {
     return finished.embedding_factor != 1.0 ||
            finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
-           finished.norm_offset != 0.0;
+           finished.norm_offset != 0.0 || finished.branch_factor != 1.0;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;
@@ -156,11 +156,15 @@ int64_t ModelConfig::RotaryWidth() const {
     return given > 0 ? given : layer.d_key;
   };
   // Asked for at each step: no copy for a layer's view where all are alike.
-  if (layers.empty()) return width(*this, Spec(attention));
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const MixerSpec& spec = Spec(layers[i].attention);
-    if (!spec.can.rotary) continue;
-    return width(LayerView(*this, static_cast<int64_t>(i)), spec);
+  if (layers.empty() && Spec(attention).branches.empty()) {
+    return width(*this, Spec(attention));
+  }
+  for (size_t i = 0; i < std::max<size_t>(1, layers.size()); ++i) {
+    const int64_t layer = static_cast<int64_t>(i);
+    for (const ModelConfig& view : MixerViews(LayerView(*this, layer))) {
+      const MixerSpec& spec = Spec(view.attention);
+      if (spec.can.rotary) return width(view, spec);
+    }
   }
   return d_key;
 }
@@ -180,7 +184,9 @@ ModelConfig Finished(ModelConfig config) {
 
 void FinishConfig(ModelConfig& config) {
   ModelConfig finished = config;
+  finished.branches.clear();
   CheckRanges(finished);
+  if (finished.HasAttention()) DeriveHeads(finished);  // layers refer to them
   NormaliseLayers(finished);
   DeriveTask(finished);
   CheckStrictKeys(finished);

@@ -43,10 +43,13 @@ enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text; its
-/// feed-forward part may be among them.
+/// feed-forward part may be among them. A parallel mixer has its mixers' keys
+/// in `branches`, which are empty where no mixer has any; the layer's own keys,
+/// as its feed-forward part, are in `options`.
 struct LayerConfig {
   AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;
+  std::vector<LayerConfig> branches = {};
   bool operator==(const LayerConfig&) const = default;
 };
 
@@ -117,7 +120,12 @@ struct ModelConfig {
   double embedding_factor = 1.0;  // of the token embedding's rows
   double residual_factor = 1.0;   // of each part before it is added
   double logit_factor = 1.0;
-  double norm_offset = 0.0;  // what norms add to their weight
+  double norm_offset = 0.0;    // what norms add to their weight
+  double branch_factor = 1.0;  // of what a parallel mixer's mixers give
+
+  /// In the view of a layer with a parallel mixer: what each of its mixers
+  /// sees. Empty elsewhere.
+  std::vector<ModelConfig> branches = {};
 
   bool operator==(const ModelConfig&) const = default;
   /// Width of the token embedding: d_model, or d_model / 2 when sinusoidal
@@ -167,11 +175,20 @@ void FinishConfig(ModelConfig& config);
 ModelConfig Finished(ModelConfig config = {});
 
 /// A finished configuration as layer i of a stack sees it: `attention` is its
-/// mixer, the pattern's options are in their keys, `layers` is empty.
+/// mixer, the pattern's options are in their keys, `layers` is empty, and
+/// `branches` are the views of its mixers where it has parallel ones.
 ModelConfig LayerView(const ModelConfig& config, int64_t i);
+/// What each mixer of a layer's view sees: the view itself, or its branches.
+std::vector<ModelConfig> MixerViews(const ModelConfig& layer);
+/// Before the names of a parallel mixer's tensors, in front of the mixer's own:
+/// "branches.0."; and the name of a tensor of its state, "0.keys", which lives
+/// as long as the program.
+std::string BranchPrefix(size_t branch);
+const char* BranchTensor(size_t branch, std::string_view name);
 /// The same configuration as the layer's cross attention sees it.
 ModelConfig CrossView(const ModelConfig& config);
-/// The different mixers of a model's self attention, in order of appearance.
+/// The different mixers of a model's self attention, in order of appearance;
+/// those of parallel mixers by themselves.
 std::vector<AttentionKind> MixersOf(const ModelConfig& config);
 /// The different feed-forward parts of a model's layers.
 std::vector<FeedForwardKind> FeedForwardsOf(const ModelConfig& config);
@@ -180,8 +197,9 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section);
 /// Gives `to` the keys of `from` that act in training only: a run may change
 /// them on a model that is given.
 void CopyTrainingKeys(const ModelConfig& from, ModelConfig& to);
-/// The pattern as text, "linear,local:local_context=64,full", and back. Throws
-/// ArgumentError for an unknown mixer or key. Ranges are not checked.
+/// The pattern as text, "linear,local:local_context=64,full" or
+/// "mamba2:n_heads=8+full:window=64,full", and back. Throws ArgumentError for
+/// an unknown mixer or key. Ranges are not checked.
 std::string LayersText(const ModelConfig& config);
 std::vector<LayerConfig> LayersFromText(std::string_view text);
 

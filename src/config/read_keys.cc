@@ -76,6 +76,14 @@ constexpr Condition kConditions[] = {
      [](const ModelConfig& c) { return IsRotary(c) && ReadsRotaryPlace(c); }},
     {"rotary_base", IsRotary},
     {"embedding_factor", ReadsTokens},
+    {"branch_factor",
+     [](const ModelConfig& c) {
+       for (size_t i = 0; i < std::max<size_t>(1, c.layers.size()); ++i) {
+         const ModelConfig view = LayerView(c, static_cast<int64_t>(i));
+         if (!view.branches.empty()) return true;
+       }
+       return false;
+     }},
     {"activation", ReadsActivation},
     {"bidirectional",
      [](const ModelConfig& c) {
@@ -107,17 +115,29 @@ bool PartReads(const FeedForwardSpec& spec, const ConfigField& field) {
                      [&](const OwnKey& key) { return key.name == field.name; });
 }
 
+bool Sets(const LayerConfig& layer, const ConfigField& field) {
+  return std::any_of(
+      layer.options.begin(), layer.options.end(),
+      [&](const auto& option) { return option.first == field.name; });
+}
+
 // A layer that a pattern gives another value does not read the model's.
 bool LayerReads(const ModelConfig& finished, size_t entry,
                 const ConfigField& field) {
-  const ModelConfig view = LayerView(finished, static_cast<int64_t>(entry));
-  if (PartReads(Spec(view.feed_forward), field)) return true;
-  if (!MixerReads(Spec(view.attention), view, field)) return false;
-  if (finished.layers.empty()) return true;
-  const LayerConfig& layer = finished.layers[entry];
-  return std::none_of(
-      layer.options.begin(), layer.options.end(),
-      [&](const auto& option) { return option.first == field.name; });
+  const ModelConfig layer = LayerView(finished, static_cast<int64_t>(entry));
+  if (PartReads(Spec(layer.feed_forward), field)) return true;
+  const LayerConfig given = finished.layers.empty()
+                                ? LayerConfig{layer.attention, {}}
+                                : finished.layers[entry];
+  const std::vector<ModelConfig> views = MixerViews(layer);
+  for (size_t i = 0; i < views.size(); ++i) {
+    const LayerConfig& own = given.branches.empty() ? given : given.branches[i];
+    if (MixerReads(Spec(views[i].attention), views[i], field) &&
+        !Sets(own, field)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace

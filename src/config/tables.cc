@@ -114,7 +114,7 @@ std::string ConfigFieldTable() {
 std::string MixerTable() {
   Json table = Json::array();
   for (const char* name : MixerNames()) {
-    const MixerSpec& spec = Spec(static_cast<AttentionKind>(table.size()));
+    const MixerSpec& spec = Spec(MixerKind(name));
     std::vector<const char*> sections = spec.sections;
     sections.insert(sections.end(), spec.optional_sections.begin(),
                     spec.optional_sections.end());
@@ -151,7 +151,14 @@ std::string StateTable(const ModelConfig& finished) {
 }
 
 std::string LayerViewText(const ModelConfig& finished, int64_t i) {
-  return FieldsText(LayerView(finished, i));
+  const ModelConfig view = LayerView(finished, i);
+  const std::string text = FieldsText(view);
+  if (view.branches.empty()) return text;
+  Json json = Json::parse(text);
+  for (const ModelConfig& branch : view.branches) {
+    json["branches"].push_back(Json::parse(FieldsText(branch)));
+  }
+  return json.dump();
 }
 
 }  // namespace tarn

@@ -32,7 +32,8 @@ std::string MixerTable();
 /// mixer before that of its feed-forward part; empty for mixers without one.
 std::string StateTable(const ModelConfig& finished);
 
-/// All keys side by side as layer i sees them (LayerView), without the pattern.
+/// All keys side by side as layer i sees them (LayerView), without the pattern;
+/// with parallel mixers also "branches", the same of what each of them sees.
 std::string LayerViewText(const ModelConfig& finished, int64_t i);
 
 }  // namespace tarn

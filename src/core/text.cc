@@ -23,4 +23,14 @@ std::string Quoted(std::string_view text, size_t max_bytes) {
   return StrCat("'", Printable(text, max_bytes), "'");
 }
 
+std::vector<std::string_view> Split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find(separator, begin);
+    parts.push_back(text.substr(begin, end - begin));
+    if (end == text.npos) return parts;
+    begin = end + 1;
+  }
+}
+
 }  // namespace tarn

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tarn {
 
@@ -13,5 +14,9 @@ std::string Printable(std::string_view text, size_t max_bytes = 64);
 
 /// The same between single quotes.
 std::string Quoted(std::string_view text, size_t max_bytes = 64);
+
+/// The parts of a text between separators: one more than separators; "a,,b" has
+/// an empty one.
+std::vector<std::string_view> Split(std::string_view text, char separator);
 
 }  // namespace tarn

@@ -8,10 +8,11 @@ namespace {
 int64_t MixerFlop(const ModelConfig& config, int64_t past_tokens) {
   int64_t flop = 0;
   for (int64_t i = 0; config.HasAttention() && i < config.n_layers; ++i) {
-    const ModelConfig layer = LayerView(config, i);
-    const MixerSpec& spec = Spec(layer.attention);
-    if (spec.cost == nullptr) continue;
-    flop += layer.n_heads * spec.cost(layer, past_tokens, true).step_flop;
+    for (const ModelConfig& view : MixerViews(LayerView(config, i))) {
+      const MixerSpec& spec = Spec(view.attention);
+      if (spec.cost == nullptr) continue;
+      flop += view.n_heads * spec.cost(view, past_tokens, true).step_flop;
+    }
   }
   return flop;
 }
