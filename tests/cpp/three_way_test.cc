@@ -379,6 +379,41 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   return configs;
 }
 
+// Mixers side by side, with heads of their own each, a factor, and every kind
+// of state; heads that differ by layer.
+std::vector<ModelConfig> ParallelConfigs() {
+  std::vector<ModelConfig> configs;
+  const auto add = [&](const char* layers, Positions positions) {
+    for (int row = 0; row < 4; ++row) {
+      ModelConfig config = SmallConfig(Arch::kDecoder);
+      config.n_layers = 4;
+      config.layers = LayersFromText(layers);
+      config.positions = positions;
+      config.norm_kind = row & 1 ? NormKind::kRms : NormKind::kLayer;
+      config.feed_forward =
+          row & 2 ? FeedForwardOf("swiglu") : FeedForwardOf("channel-mix");
+      config.norm = row == 1   ? Norm::kBoth
+                    : row == 2 ? Norm::kPost
+                               : Norm::kPre;
+      configs.push_back(config);
+      FinishConfig(configs.back());
+    }
+  };
+  for (const Positions positions : {Positions::kNone, Positions::kRotary}) {
+    for (const char* layers :
+         {"mamba2+full", "mamba2+full:window=9,full",
+          "mamba2:n_heads=6:d_value=5:d_key=16+full:n_heads=2:key_heads=1",
+          "mamba1:branch_factor=0.5+full:branch_factor=-1.5:feed_forward=none",
+          "full:window=5+local:local_context=7+gdn,mamba2+linear",
+          "linear:n_heads=2,full:n_heads=8:d_value=3:d_ff=24"}) {
+      add(layers, positions);
+    }
+  }
+  add("rwkv7:d_value=8+gla:gate_rank=3,aft-simple:d_value=8+rwkv6:d_value=8",
+      Positions::kLearned);
+  return configs;
+}
+
 // Mixtures of experts: all layers or some, with and without a shared expert.
 std::vector<ModelConfig> MixtureConfigs() {
   std::vector<ModelConfig> configs;
@@ -635,6 +670,22 @@ TEST(ThreeWay, Gated) { CompareAll(GatedConfigs(), "gated mixers"); }
 
 TEST(ThreeWay, SoftmaxForms) {
   CompareAll(SoftmaxConfigs(), "forms of softmax attention", 3e-5);
+}
+
+TEST(ThreeWay, ParallelMixers) {
+  CompareAll(ParallelConfigs(), "parallel mixers", 3e-5);
+  std::vector<ModelConfig> classifiers;
+  for (const char* layers : {"linear+full",
+                             "full:n_heads=2:branch_factor=3+"
+                             "linear:d_value=11"}) {
+    ModelConfig config = SmallConfig(Arch::kEncoder);
+    config.layers = LayersFromText(layers);
+    classifiers.push_back(Finished(config));
+    config = SmallConfig(Arch::kSeq2seq);
+    config.layers = LayersFromText(layers);
+    classifiers.push_back(Finished(config));
+  }
+  CompareAll(classifiers, "with an encoder", 3e-5);
 }
 
 TEST(ThreeWay, Mixtures) {

@@ -6,6 +6,7 @@
 
 #include "core/fork.h"
 #include "core/text.h"
+#include "runtime/mixer/parallel.h"
 
 namespace tarn {
 namespace {
@@ -60,6 +61,12 @@ const RuntimeMixerRow* FindRuntimeMixer(const std::string& name) {
   Registry& registry = TheRegistry();
   const std::lock_guard lock(registry.turn);
   return registry.Find(name);
+}
+
+std::unique_ptr<RuntimeMixer> MakeRuntimeMixer(const ModelConfig& layer,
+                                               MixerTensors& tensors) {
+  if (!layer.branches.empty()) return MakeParallelRuntime(layer, tensors);
+  return FindRuntimeMixer(Name(layer.attention))->make(layer, tensors);
 }
 
 std::vector<const char*> RuntimeMixerNames() {

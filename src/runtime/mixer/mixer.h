@@ -2,8 +2,8 @@
 // weights and maps rows to rows over the state. A layer runs it in three
 // parts, in = W_in norm(x), out = Mix(in), x += W_out out; the two products
 // belong to the stack, the middle to the mixer. A mixer without W_in gets in =
-// norm(x). Virtual calls are made once per
-// layer and piece of work, never in an inner loop.
+// norm(x), and what one without W_out gives is added as it is. Virtual calls
+// are made once per layer and piece of work, never in an inner loop.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,8 @@ class RuntimeMixer {
   /// Numbers of a row of `in`; d_model where in() is empty.
   virtual int64_t in_width() const { return in_.outputs(); }
   const WeightMatrix& out() const { return out_; }  // [d_model, out width]
+  /// Numbers of a row of `out`; d_model where out() is empty.
+  virtual int64_t out_width() const { return out_.inputs(); }
   /// Bytes of all weights as held.
   virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }
 
@@ -96,6 +98,10 @@ void RegisterRuntimeMixer(const RuntimeMixerRow& row);
 /// The row of a name, or null. Thread-safe; rows live as long as the program.
 const RuntimeMixerRow* FindRuntimeMixer(const std::string& name);
 std::vector<const char*> RuntimeMixerNames();
+
+/// The mixer of a layer that the rows of its mixers have checked.
+std::unique_ptr<RuntimeMixer> MakeRuntimeMixer(const ModelConfig& layer,
+                                               MixerTensors& tensors);
 
 /// The rows that every build has: what the folders of src/mixers define, listed
 /// by the build.

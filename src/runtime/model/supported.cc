@@ -16,13 +16,13 @@ Error Unsupported(const char* key, const std::string& wanted,
 }
 
 std::optional<Error> CheckLayer(const ModelConfig& view) {
-  const RuntimeMixerRow* row = FindRuntimeMixer(Name(view.attention));
-  if (row == nullptr) {
+  for (const ModelConfig& mixer : MixerViews(view)) {
+    if (FindRuntimeMixer(Name(mixer.attention)) != nullptr) continue;
     std::string names;
     for (const char* name : RuntimeMixerNames()) {
       names += (names.empty() ? "" : ", ") + std::string(name);
     }
-    return Unsupported("attention", names, Name(view.attention));
+    return Unsupported("attention", names, Name(mixer.attention));
   }
   if (FindRuntimeFeedForward(Name(view.feed_forward)) == nullptr) {
     std::string names;
@@ -31,7 +31,12 @@ std::optional<Error> CheckLayer(const ModelConfig& view) {
     }
     return Unsupported("feed_forward", names, Name(view.feed_forward));
   }
-  return row->check != nullptr ? row->check(view) : std::nullopt;
+  for (const ModelConfig& mixer : MixerViews(view)) {
+    const RuntimeMixerRow& row = *FindRuntimeMixer(Name(mixer.attention));
+    if (row.check == nullptr) continue;
+    if (auto error = row.check(mixer)) return error;
+  }
+  return std::nullopt;
 }
 
 }  // namespace

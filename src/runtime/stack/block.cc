@@ -28,7 +28,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
       position_rows_(config) {
   for (const LayerWeights& layer : weights.layers) {
     in_width_ = std::max(in_width_, layer.mixer->in_width());
-    out_width_ = std::max(out_width_, layer.mixer->out().inputs());
+    out_width_ = std::max(out_width_, layer.mixer->out_width());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
     if (layer.feed_forward == nullptr) continue;
     hidden_width_ = std::max(hidden_width_, layer.feed_forward->hidden_width());
@@ -183,13 +183,17 @@ void Block::Close(const PartNorms& norms) {
           [&](int64_t r) { Norm(norms.closing, x_[r], x_[r]); });
 }
 
+void Block::CopyRows(Rows from, int64_t count, Rows to) {
+  ForTasks(count, config_.d_model, [&](int64_t i, int) {
+    std::copy_n(from[i], config_.d_model, to[i]);
+  });
+}
+
 void Block::Project(const PartNorms& norms, const WeightMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
     const Rows from = Input(norms, begin, count);
     if (w.outputs() == 0) {
-      ForTasks(count, config_.d_model, [&](int64_t i, int) {
-        std::copy_n(from[i], config_.d_model, to[begin + i]);
-      });
+      CopyRows(from, count, to.From(begin));
       return;
     }
     PackedMatMul(from.data, from.stride, count, w, {to[begin], to.stride},
@@ -198,13 +202,21 @@ void Block::Project(const PartNorms& norms, const WeightMatrix& w, Rows to) {
 }
 
 void Block::AddOut(const PartNorms& norms, const WeightMatrix& w) {
-  if (config_.HasPlainSums()) {
+  const bool made = w.outputs() == 0;
+  if (config_.HasPlainSums() && made) {
+    ForRows(config_.d_model,
+            [&](int64_t r) { AddToRow(out[r], config_.d_model, x_[r]); });
+  } else if (config_.HasPlainSums()) {
     PackedMatMul(out.data, out.stride, rows(), w, {x_.data, x_.stride},
                  executor_, MatMulFinish::kAdd);
   } else {
     ForPieces([&](int64_t begin, int64_t count) {
-      PackedMatMul(out[begin], out.stride, count, w,
-                   {branch_.data, branch_.stride}, executor_);
+      if (made) {
+        CopyRows(out.From(begin), count, branch_);
+      } else {
+        PackedMatMul(out[begin], out.stride, count, w,
+                     {branch_.data, branch_.stride}, executor_);
+      }
       AddBranch(norms, begin, count);
     });
   }

@@ -36,7 +36,7 @@ class Block : public MixerBlock {
   void EmbedRows();
   /// to = W before(x); an empty W is the identity.
   void Project(const PartNorms& norms, const WeightMatrix& w, Rows to);
-  /// x = closing(x + residual_factor after(W out)).
+  /// x = closing(x + residual_factor after(W out)); an empty W is the identity.
   void AddOut(const PartNorms& norms, const WeightMatrix& w);
   /// x = closing(x + residual_factor after(FFN(before(x)))); nothing for a
   /// layer without a part.
@@ -65,6 +65,7 @@ class Block : public MixerBlock {
   void AssignScratch(int64_t rows);
   void Embed(int64_t row);
   void Close(const PartNorms& norms);
+  void CopyRows(Rows from, int64_t count, Rows to);
   // Rows [begin, begin + count) as a part reads them.
   Rows Input(const PartNorms& norms, int64_t begin, int64_t count);
   // x += residual_factor after(branch) for those rows.

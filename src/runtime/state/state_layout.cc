@@ -35,6 +35,15 @@ StateLayout::StateLayout(const ModelConfig& config)
       place.tensor = std::move(tensor);
       places.push_back(std::move(place));
     }
+    first_branch.push_back(static_cast<int64_t>(branches.size()));
+    auto next = places.begin();
+    for (const ModelConfig& branch : view.branches) {
+      const auto& state = Spec(branch.attention).state;
+      const size_t count = state == nullptr ? 0 : state(branch).size();
+      const auto end = next + static_cast<int64_t>(count);
+      branches.emplace_back(next, end);
+      next = end;
+    }
   }
 }
 

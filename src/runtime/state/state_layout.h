@@ -28,13 +28,24 @@ struct StateLayout {
   explicit StateLayout(const ModelConfig& config);
 
   std::vector<std::vector<StatePlace>> layers;
-  int64_t outputs = 0;       // floats in a row of logits
-  int64_t fixed_floats = 0;  // of the block of fixed tensors, padded
-  int64_t token_floats = 0;  // of one token in the other
-  bool cross = false;        // a sequence needs its CrossMemory
+  /// The same tensors once more by the mixers of layers that have parallel
+  /// ones: what such a mixer takes for its layer is BranchLayer.
+  std::vector<std::vector<StatePlace>> branches;
+  std::vector<int64_t> first_branch;  // [layers]: of each, in `branches`
+  int64_t outputs = 0;                // floats in a row of logits
+  int64_t fixed_floats = 0;           // of the block of fixed tensors, padded
+  int64_t token_floats = 0;           // of one token in the other
+  bool cross = false;                 // a sequence needs its CrossMemory
 
   const StatePlace& At(int64_t layer, int64_t tensor) const {
-    return layers[static_cast<size_t>(layer)][static_cast<size_t>(tensor)];
+    const size_t index = static_cast<size_t>(layer);
+    const auto& places =
+        index < layers.size() ? layers[index] : branches[index - layers.size()];
+    return places[static_cast<size_t>(tensor)];
+  }
+  int64_t BranchLayer(int64_t layer, int64_t branch) const {
+    return static_cast<int64_t>(layers.size()) +
+           first_branch[static_cast<size_t>(layer)] + branch;
   }
   /// The number of a layer's last tensor: its feed-forward part's, where that
   /// carries one.

@@ -209,7 +209,7 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   LayerWeights w;
   LayerTensors tensors(packer, layer + names.attention);
   // CheckSupported has found the rows.
-  w.mixer = FindRuntimeMixer(Name(view.attention))->make(view, tensors);
+  w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
     w.cross_norms = packer.Norms(layer + "norm2", config);

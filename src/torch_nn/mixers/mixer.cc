@@ -127,6 +127,12 @@ torch::Tensor Mixer::UnprojectedPiece(const torch::Tensor& x,
   return MixPiece(x, cut, rotary, norm);
 }
 
+torch::Tensor Mixer::UnbiasedPiece(const torch::Tensor& x,
+                                   const SequenceCut& cut,
+                                   const RotaryTable& rotary) {
+  return Projected(UnprojectedPiece(x, cut, rotary));
+}
+
 torch::Tensor Mixer::MixPiece(const torch::Tensor&, const SequenceCut&,
                               const RotaryTable&, const NormLayer*) {
   Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",

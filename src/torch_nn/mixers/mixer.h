@@ -65,6 +65,9 @@ class Mixer : public torch::nn::Module {
   torch::Tensor UnprojectedPiece(const torch::Tensor& x, const SequenceCut& cut,
                                  const RotaryTable& rotary = {},
                                  const NormLayer* norm = nullptr);
+  /// The rows of the piece in Unbiased of the whole.
+  torch::Tensor UnbiasedPiece(const torch::Tensor& x, const SequenceCut& cut,
+                              const RotaryTable& rotary = {});
   /// [d_model, V]; undefined for a mixer that ends otherwise: its rows need no
   /// further product.
   virtual torch::Tensor OutputWeight() const { return {}; }
@@ -99,6 +102,8 @@ class Mixer : public torch::nn::Module {
   virtual void Redraw(int64_t /*step*/) {}
 
   AttentionKind kind() const { return config_.attention; }
+  /// Null for a mixer without a recurrent form.
+  std::shared_ptr<const StateForm> state_form() const { return state_form_; }
 
  protected:
   /// Valid lengths of the new tokens: which of the T count.

@@ -62,7 +62,8 @@ class Parallel final : public Mixer {
       const auto [rows, after] =
           branch.mixer->Prefill(x, before, rotary, taken.lengths);
       Add(rows, branch.factor, sum);
-      tensor = std::copy(after.tensors().begin(), after.tensors().end(), tensor);
+      tensor =
+          std::copy(after.tensors().begin(), after.tensors().end(), tensor);
     }
     return sum;
   }
@@ -85,9 +86,9 @@ class Parallel final : public Mixer {
   // before those of the layer's feed-forward part.
   void SetStateForm() {
     const size_t own = Spec(config_.attention).state(config_).size();
-    const std::vector<StateSlot> part(state_form_->slots.begin() +
-                                          static_cast<int64_t>(own),
-                                      state_form_->slots.end());
+    const std::vector<StateSlot> part(
+        state_form_->slots.begin() + static_cast<int64_t>(own),
+        state_form_->slots.end());
     state_form_->slots.clear();
     for (size_t i = 0; i < branches_.size(); ++i) {
       branches_[i].form = branches_[i].mixer->state_form();

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/text.h"
+#include "torch_nn/mixers/parallel.h"
 
 namespace tarn::nn {
 namespace {
@@ -50,6 +51,7 @@ void RegisterTorchMixer(const char* name, MixerFactory factory) {
 }
 
 std::shared_ptr<Mixer> MakeMixer(const ModelConfig& layer, MixerPlace place) {
+  if (!layer.branches.empty()) return MakeParallelMixer(layer, place);
   Registry& registry = TheRegistry();
   MixerFactory make = nullptr;
   {

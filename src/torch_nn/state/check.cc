@@ -50,43 +50,58 @@ void CheckRange(const std::string& where, const torch::Tensor& lengths,
        StrCat(least, " to ", largest));
 }
 
-// Tokens that the caches of a state hold, the same in all; none: -1.
-int64_t CountTokens(const std::string& where, const MixerState& part,
-                    const Fail& fail) {
-  int64_t tokens = -1;
-  const char* first = nullptr;
+// Caches of a state that keep as many tokens: with parallel mixers there may be
+// several windows.
+struct Caches {
+  const char* first;  // of their names
+  int64_t window;     // tokens that they keep at most
+  int64_t tokens;     // that they hold, the same in all
+};
+
+std::vector<Caches> CachesOf(const std::string& where, const MixerState& part,
+                             const Fail& fail) {
+  std::vector<Caches> all;
   for (size_t i = 0; i < part.tensors().size(); ++i) {
     const StateSlot& slot = part.form().slots[i];
     const torch::Tensor& tensor = part.tensors()[i];
     if (!(slot.spec.grows || slot.mask) || !tensor.defined()) continue;
-    if (tokens >= 0 && tensor.size(1) != tokens) {
+    const int64_t window = slot.spec.kept > 0 ? slot.spec.kept : kMaxLength;
+    const int64_t tokens = tensor.size(1);
+    const auto found = std::find_if(
+        all.begin(), all.end(),
+        [&](const Caches& caches) { return caches.window == window; });
+    if (found == all.end()) {
+      if (tokens > window) {
+        fail(StrCat(where, ".", slot.spec.name),
+             StrCat("at most ", window, " tokens"), StrCat(tokens));
+      }
+      all.push_back({slot.spec.name, window, tokens});
+    } else if (tokens != found->tokens) {
       fail(StrCat(where, ".", slot.spec.name),
-           StrCat(tokens, " tokens, as ", first, " has"), TypeText(tensor));
+           StrCat(found->tokens, " tokens, as ", found->first, " has"),
+           TypeText(tensor));
     }
-    if (tokens < 0) first = slot.spec.name;
-    tokens = tensor.size(1);
   }
-  if (tokens > part.form().window) {
-    fail(StrCat(where, ".", first),
-         StrCat("at most ", part.form().window, " tokens"), StrCat(tokens));
-  }
-  return tokens;
+  return all;
 }
 
 // Tensors are checked already; lengths must agree with what they hold.
 void CheckLayerLengths(const std::string& where, const MixerState& part,
-                       int64_t tokens, const Fail& fail) {
+                       const std::vector<Caches>& all, const Fail& fail) {
   int64_t most = part.form().max_length;
-  // Until a token leaves the window, a sequence is no longer than the window.
-  if (tokens >= 0 && tokens < part.form().window) most = std::min(most, tokens);
+  for (const Caches& caches : all) {
+    // Until a token leaves the window, a sequence is no longer than the window.
+    if (caches.tokens < caches.window) most = std::min(most, caches.tokens);
+  }
   CheckRange(where, part.lengths, most, fail);
 }
 
 void CheckMemoryLengths(const std::string& where, const MixerState& part,
-                        int64_t tokens, const Fail& fail) {
-  CheckRange(where, part.lengths, tokens >= 0 ? tokens : kMaxLength, fail);
-  if (tokens < 0) return;
-  torch::Tensor counted = torch::full_like(part.lengths, tokens);
+                        const std::vector<Caches>& all, const Fail& fail) {
+  CheckRange(where, part.lengths, all.empty() ? kMaxLength : all[0].tokens,
+             fail);
+  if (all.empty()) return;
+  torch::Tensor counted = torch::full_like(part.lengths, all[0].tokens);
   for (size_t i = 0; i < part.tensors().size(); ++i) {
     if (part.form().slots[i].mask && part.tensors()[i].defined()) {
       counted = part.tensors()[i].sum(1).to(torch::kCPU);
@@ -121,9 +136,9 @@ void CheckPart(const std::string& where, const MixerState& part,
     fail(where, StrCat(slots.size(), " tensors"),
          StrCat(part.tensors().size()));
   }
-  const int64_t tokens = CountTokens(where, part, fail);
-  if (memory) return CheckMemoryLengths(where, part, tokens, fail);
-  CheckLayerLengths(where, part, tokens, fail);
+  const std::vector<Caches> caches = CachesOf(where, part, fail);
+  if (memory) return CheckMemoryLengths(where, part, caches, fail);
+  CheckLayerLengths(where, part, caches, fail);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/model_config.h"
@@ -47,6 +48,13 @@ class MixerState {
   /// mixer's weights.
   MixerState(std::shared_ptr<const StateForm> form, int64_t batch,
              const torch::TensorOptions& like);
+
+  /// The tensors of a form, in its order.
+  MixerState(std::shared_ptr<const StateForm> form,
+             std::vector<torch::Tensor> tensors, torch::Tensor lengths)
+      : lengths(std::move(lengths)),
+        form_(std::move(form)),
+        tensors_(std::move(tensors)) {}
 
   const StateForm& form() const { return *form_; }
   /// Whether it has a tensor of that name, defined or not.
