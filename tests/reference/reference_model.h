@@ -402,7 +402,7 @@ class ReferenceModel {
 
   Row Softmax(const Row& query, size_t t, const Rows& keys, size_t count,
               bool turn) const {
-    const double scale = 1 / std::sqrt(static_cast<double>(config_.d_key));
+    const double scale = 1 / std::sqrt(static_cast<double>(query.size()));
     Row weights;
     double sum = 0, largest = -1e300;
     for (size_t j = 0; j < count; ++j) {
@@ -419,17 +419,17 @@ class ReferenceModel {
   Rows Heads(const ModelConfig& view, const Rows& q, const Rows& k,
              const Rows& v, bool causal, bool turn) const {
     Rows joined(q.size());
-    for (int64_t h = 0; h < config_.n_heads; ++h) {
+    for (int64_t h = 0; h < view.n_heads; ++h) {
       Rows keys;
-      for (const Row& row : k) keys.push_back(HeadOf(row, h, config_.d_key));
+      for (const Row& row : k) keys.push_back(HeadOf(row, h, view.d_key));
       for (size_t t = 0; t < q.size(); ++t) {
         const size_t count = causal ? t + 1 : keys.size();
-        const Row weights = HeadWeights(view, HeadOf(q[t], h, config_.d_key), t,
+        const Row weights = HeadWeights(view, HeadOf(q[t], h, view.d_key), t,
                                         keys, count, turn);
-        for (int64_t i = 0; i < config_.d_value; ++i) {
+        for (int64_t i = 0; i < view.d_value; ++i) {
           double sum = 0;
           for (size_t j = 0; j < count; ++j) {
-            sum += weights[j] * v[j][h * config_.d_value + i];
+            sum += weights[j] * v[j][h * view.d_value + i];
           }
           joined[t].push_back(sum);
         }
@@ -457,10 +457,28 @@ class ReferenceModel {
     return joined;
   }
 
+  // Mixers side by side.
+  Rows Sum(const ModelConfig& view, const std::string& name, const Rows& x,
+           bool causal, bool turn) const {
+    Rows sum(x.size(), Row(static_cast<size_t>(view.d_model), 0.0));
+    for (size_t b = 0; b < view.branches.size(); ++b) {
+      const ModelConfig& branch = view.branches[b];
+      const std::string own = name + "branches." + std::to_string(b) + ".";
+      const Rows y = Attention(branch, own, x, x, causal, turn);
+      for (size_t t = 0; t < x.size(); ++t) {
+        for (size_t i = 0; i < y[t].size(); ++i) {
+          sum[t][i] += branch.branch_factor * y[t][i];
+        }
+      }
+    }
+    return sum;
+  }
+
   // Queries from x, keys and values from memory (x itself: self attention).
   Rows Attention(const ModelConfig& view, const std::string& name,
                  const Rows& x, const Rows& memory, bool causal,
                  bool turn) const {
+    if (!view.branches.empty()) return Sum(view, name, x, causal, turn);
     if (ReferenceRecurrent::Knows(tarn::Name(view.attention))) {
       return ReferenceRecurrent(view, tensors_, name).Run(x);
     }

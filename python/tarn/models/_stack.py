@@ -19,6 +19,7 @@ from tarn.feature_maps import by_name
 from tarn.models._rotary import make_attention_layer
 from tarn.nn._attention import attention_type
 from tarn.nn._mixer import Mixer, is_mixer, make_mixer
+from tarn.nn._parallel import ParallelMixer
 from tarn.transformers import (
     TransformerDecoder,
     TransformerDecoderLayer,
@@ -65,10 +66,15 @@ def _settings(view: Config, sections: set[str]) -> dict[str, Any]:
 
 def _attention(
     view: Config, sections: set[str], causal: bool, number: int, kind: str | None = None
-) -> AttentionLayer | Mixer:
+) -> AttentionLayer | Mixer | ParallelMixer:
     """The attention layer of a view. sections: of `_sections`. number: its place in the
     model, which makes its random draws differ from those of the others. kind: that of
     cross attention, which has no positions; None: the view's own."""
+    if kind is None and "branches" in view:
+        views = view["branches"]
+        branches = [_attention(branch, sections, causal, number) for branch in views]
+        factors = [branch["branch_factor"] for branch in views]
+        return ParallelMixer(view["attention"], branches, factors)
     if kind is None and is_mixer(view["attention"], view):
         return make_mixer(view, number)
     builder = AttentionBuilder()

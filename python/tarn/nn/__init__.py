@@ -11,6 +11,7 @@ from tarn.nn._gated import GatedMixer
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mamba import MambaMixer
 from tarn.nn._mixer import Mixer, register_mixer
+from tarn.nn._parallel import ParallelMixer
 from tarn.nn._rwkv import RwkvMixer
 from tarn.nn._softmax import GatedSoftmaxMixer, SoftmaxMixer
 
@@ -25,6 +26,7 @@ __all__ = [
     "MambaMixer",
     "Mixer",
     "MixtureOptions",
+    "ParallelMixer",
     "RwkvMixer",
     "SoftmaxMixer",
     "balance_loss",

@@ -19,6 +19,7 @@ from tarn.attention_registry import AttentionRegistry
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.masking import FullMask, TriangularCausalMask
 from tarn.nn._mixer import Mixer, is_mixer, make_mixer, may_be_mixer
+from tarn.nn._parallel import ParallelMixer
 from tarn.ops import _checks as checks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
@@ -194,13 +195,24 @@ class LinearAttention(Attention):
 
 def make_attention(
     d_model: int, heads: int, mixer: str = "linear", *, causal: bool = True, **options: Any
-) -> Attention | Mixer:
+) -> Attention | Mixer | ParallelMixer:
     """The layer of a kind; arguments as in Attention. causal: True, the default: a token
     reads itself and the tokens before it; False: all tokens. Linear attention under an
     elementwise map is a LinearAttention. A GatedMixer, an RwkvMixer
     and a kind of `register_mixer` take keys of config.json as options, and are causal. So
     do a SoftmaxMixer and a LatentMixer, which are "full" or "local" with a key of their form
-    that is not at its default; causal=False is theirs too."""
+    that is not at its default; causal=False is theirs too. Kinds with "+" between them, as
+    "mamba2+full", are a ParallelMixer, with d_key and d_value alone as options: make its
+    mixers one by one to give them others."""
+    if "+" in mixer:
+        if options.keys() - {"d_key", "d_value"}:
+            raise ValueError(
+                f"{mixer}: options: want d_key and d_value alone, and a ParallelMixer of "
+                f"mixers with options of their own, got {', '.join(options)}"
+            )
+        sizes = {"d_model": d_model, "heads": heads, "causal": causal, **options}
+        branches = [make_attention(mixer=kind, **sizes) for kind in mixer.split("+")]
+        return ParallelMixer(mixer, branches)
     if is_mixer(mixer):
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}
         if not causal:

@@ -19,6 +19,7 @@ from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_
 from tarn.attention.attention_layer import advanced
 from tarn.nn._attention import Attention, make_attention
 from tarn.nn._mixer import Mixer
+from tarn.nn._parallel import ParallelMixer
 from tarn.recurrent._inputs import Lengths, State, states_of
 from tarn.recurrent._state import AttentionState
 
@@ -78,7 +79,7 @@ class EncoderLayer(torch.nn.Module):
     the parts that have them; attention and norm1 alone of "none". Raises ValueError.
     """
 
-    attention: Attention | Mixer
+    attention: Attention | Mixer | ParallelMixer
     part: FeedForwardPart
     token_shift: torch.nn.Parameter | None
     linear1: torch.nn.Linear

@@ -209,6 +209,16 @@ const ConfigVariant kVariants[] = {
      [](ModelConfig& c) {
        SetLayers(c, "mamba1:conv_width=0:feed_forward=none,mamba1:gate_rank=3");
      }},
+    {"Parallel", [](ModelConfig& c) { SetLayers(c, "mamba2+full"); }},
+    {"ParallelRotaryWithFactorsAndHeads",
+     [](ModelConfig& c) {
+       SetLayers(c,
+                 "gdn:n_heads=2:d_value=3+full:n_heads=4:branch_factor=-0.5,"
+                 "mamba1+linear+gated-full:key_heads=1");
+       SetRmsSwiglu(c);
+       c.norm = Norm::kAfter;
+       c.positions = Positions::kRotary;
+     }},
     {"GatedSoftmax", [](ModelConfig& c) { SetLayers(c, "gated-full"); }},
     {"GatedSoftmaxPlain",
      [](ModelConfig& c) {

@@ -194,6 +194,16 @@ inline std::vector<ModelConfig> GatedVariants() {
         "query_latent_width=3:out_bias=false:sinks=true"}) {
     add(layers).positions = Positions::kRotary;
   }
+  // Mixers side by side.
+  for (const char* layers :
+       {"mamba2+full", "gdn:n_heads=3+full:window=3:key_heads=1,linear",
+        "linear:branch_factor=0.5+local:local_context=2+gla"}) {
+    for (const Norm norm : {Norm::kPre, Norm::kPost, Norm::kBoth}) {
+      add(layers).norm = norm;
+    }
+    add(layers).positions = Positions::kRotary;
+    add(layers).feed_forward = FeedForwardOf("channel-mix");
+  }
   for (const char* layers : {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,full"}) {
     ModelConfig& config = add(layers);
     config.d_value = config.d_key;

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import tarn
-from tarn import models, recurrent, runtime
+from tarn import models, nn, recurrent, runtime
 from tarn.attention import AFTSimpleAttention, CausalLinearAttention, FullAttention, LocalAttention
 
 SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_positions=512)
@@ -22,6 +22,13 @@ OWN = [
     {"mixer": "linear", "feature_map": "rff"},
     {"mixer": "local", "local_context": 5},
 ]
+SIDE_BY_SIDE = {
+    "mixer": [
+        {"mixer": "mamba1", "branch_factor": 0.5},
+        {"mixer": "full", "window": 3, "n_heads": 2, "d_key": 8, "branch_factor": -2.0},
+    ],
+    "feed_forward": "relu2",
+}
 PATTERNS = [
     dict(layers=FULL),
     dict(layers=FULL, **MODERN),
@@ -42,6 +49,9 @@ PATTERNS = [
     dict(layers=["retnet", "hgrn2", "lightning", "gla"], tied_head=True),
     dict(layers=["kda", "gated-full"], key_heads=1, norm="post"),
     dict(layers=["rwkv7", "linear", "full"], feed_forward="channel-mix"),
+    dict(layers=["mamba2+full", "full"], **MODERN),
+    dict(layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"),
+    dict(layers=[SIDE_BY_SIDE, "linear"], positions="rotary", norm="both"),
     dict(layers=["rwkv6", "local"], local_context=4, norm="post", feed_forward="channel-mix"),
     dict(layers=[{"mixer": "full", "window": 3}, "full", "linear"], positions="rotary"),
     dict(layers=["full", "local"], local_context=5, key_heads=1, head_norm="full", sinks=True),
@@ -71,6 +81,24 @@ def test_forward_prefill_and_step_agree(keys):
     assert [part.steps.tolist() for part in stepped] == [[11, 11, 11]] * 4
 
 
+def shapes_of(view, prefix):
+    """Shapes of a layer's weights by a model of its view, or of its mixers' views."""
+    plain = {name: value for name, value in view.items() if name != "branches"}
+    of_view = models.weight_shapes({**plain, "attention_dropout": 0.0})
+    given = {name: shape for name, shape in of_view.items() if name.startswith(prefix)}
+    if "branches" not in view:
+        return given
+    mixer = f"{prefix}attention."
+    given = {name: shape for name, shape in given.items() if not name.startswith(mixer)}
+    for number, branch in enumerate(view["branches"]):
+        # Unlike a layer of its own, one of them may have nothing to rotate.
+        for name, shape in shapes_of({**branch, "positions": "none"}, prefix).items():
+            if name.startswith(mixer):
+                own = name.removeprefix(mixer)
+                given[f"{mixer}branches.{number}.{own}"] = shape
+    return given
+
+
 @pytest.mark.parametrize("keys", PATTERNS, ids=words)
 def test_a_view_holds_the_weights_that_the_file_has(keys):
     """The weights of layer i are those of a model all of whose layers are as its
@@ -80,11 +108,10 @@ def test_a_view_holds_the_weights_that_the_file_has(keys):
     for index in range(config["n_layers"]):
         prefix = f"layers.{index}."
         view = models.layer_view(config, index)
-        assert "layers" not in view and view.keys() == config.keys() - {"layers"}
-        of_view = models.weight_shapes({**view, "attention_dropout": 0.0})
+        assert "layers" not in view
+        assert view.keys() - {"branches"} == config.keys() - {"layers"}
         wanted = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
-        given = {name: shape for name, shape in of_view.items() if name.startswith(prefix)}
-        assert given == wanted
+        assert shapes_of(view, prefix) == wanted
     model = models.LanguageModel(config)
     assert {name: tuple(t.shape) for name, t in model.state_dict().items()} == shapes
 
@@ -130,6 +157,8 @@ LEAN = [
     dict(attention="full", positions="rotary", norm="post", feed_forward="channel-mix"),
     dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),
     dict(attention="mamba2", feed_forward="none"),
+    dict(attention="mamba2+full", **MODERN),
+    dict(layers=["linear+retnet+full", SIDE_BY_SIDE], positions="rotary", norm="both"),
     dict(attention="full", feed_forward="geglu", norm="post"),
     dict(feed_forward="moe", experts=4, d_expert=16, d_shared=8, shared_gate=True),
     dict(layers=[{"mixer": "gdn", "feed_forward": "moe"}, "full"], expert_part="geglu"),
@@ -179,7 +208,71 @@ def test_runtime_steps_local_attention_with_a_window_for_its_state(context, tmp_
         assert state.nbytes == size
 
 
-@pytest.mark.parametrize("keys", [PATTERNS[1], PATTERNS[3], PATTERNS[6]], ids=words)
+PARALLEL = dict(layers=["mamba2+full", SIDE_BY_SIDE], feed_forward="channel-mix")
+
+
+def test_states_of_parallel_mixers_are_values(tmp_path):
+    model = models.LanguageModel(**SMALL, **PARALLEL).eval()
+    tokens = torch.randint(256, (3, 9))
+    with torch.no_grad():
+        wanted = model(tokens)
+        _, state = model.prefill(tokens[:, :5])
+        assert list(state[0].tensors)[:4] == ["0.S", "0.window", "1.keys", "1.values"]
+        recurrent.save_state(state, tmp_path / "state")
+        read = recurrent.load_state(tmp_path / "state")
+        assert read == state
+        rest, _ = model.prefill(tokens[:, 5:], state=recurrent.clone(read))
+        torch.testing.assert_close(rest, wanted[:, 5:], rtol=0, atol=3e-5)
+        turned = recurrent.reorder(state, [2, 0, 0])
+        rest, _ = model.prefill(tokens[[2, 0, 0], 5:], state=turned)
+        torch.testing.assert_close(rest, wanted[[2, 0, 0], 5:], rtol=0, atol=3e-5)
+        fresh = recurrent.reset(turned, [1])
+        rest, _ = model.prefill(tokens[[2, 1, 0], :4], state=fresh)
+        torch.testing.assert_close(rest[1], wanted[1, :4], rtol=0, atol=3e-5)
+    other = models.LanguageModel(**SMALL, layers=["full+mamba2", "full"]).eval()
+    with pytest.raises(ValueError, match="state: want one of kind 'full\\+mamba2'"):
+        other.prefill(tokens, state=state)
+
+
+def test_parallel_mixers_of_tarn_nn_add_what_each_gives():
+    torch.manual_seed(1)
+    mixers = [
+        nn.make_attention(24, 3, "mamba2", conv_width=2),
+        nn.make_attention(24, 2, "full", window=3),
+        nn.make_attention(24, 3, "linear"),
+    ]
+    factors = (1.0, -0.5, 2.0)
+    sum_of = nn.ParallelMixer("mamba2+full+linear", mixers, factors).eval()
+    x = torch.randn(2, 7, 24)
+    kept = torch.tensor([[True] * 7, [True] * 4 + [False] * 3])
+    with torch.no_grad():
+        wanted = sum(f * mixer(x) for f, mixer in zip(factors, mixers, strict=True))
+        torch.testing.assert_close(sum_of(x), wanted, rtol=0, atol=1e-6)
+        masked = sum_of(x, key_mask=kept)
+        torch.testing.assert_close(masked[1, :4], wanted[1, :4], rtol=0, atol=1e-6)
+        first, state = sum_of.prefill(x[:, :3])
+        rest, state = sum_of.prefill(x[:, 3:6], state)
+        last, state = sum_of.step(x[:, 6], state)
+    torch.testing.assert_close(
+        torch.cat([first, rest, last[:, None]], 1), wanted, rtol=0, atol=1e-5
+    )
+    made = nn.make_attention(24, 3, "mamba2+full")
+    assert [type(one).__name__ for one in made.branches] == ["GatedMixer", "Attention"]
+    layer = nn.EncoderLayer(24, 3, mixer="gdn+linear").eval()
+    with torch.no_grad():
+        wanted = layer(x)
+        first, state = layer.prefill(x[:, :4])
+        rest, _ = layer.prefill(x[:, 4:], state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), wanted, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="ParallelMixer of mixers with options"):
+        nn.make_attention(24, 3, "mamba2+full", conv_width=2)
+    with pytest.raises(TypeError, match="state: want None or a state"):
+        sum_of.prefill(x, [x, x])
+    with pytest.raises(ValueError, match="keys, values: want x itself"):
+        sum_of(x, x + 1, x)
+
+
+@pytest.mark.parametrize("keys", [PATTERNS[1], PATTERNS[3], PATTERNS[6], PARALLEL], ids=words)
 def test_directory_round_trip_keeps_every_bit(keys, tmp_path):
     model = models.LanguageModel(**SMALL, **keys).eval()
     tarn.save_model(model, tmp_path / "a")

@@ -43,6 +43,8 @@ KINDS = [
     dict(layers=["gdn", "full"], **MODERN),
     dict(layers=["gdn", "gated-full"], key_heads=1, **MODERN),
     dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
+    dict(attention="mamba2+full"),
+    dict(layers=["linear+full", "linear+local"], local_context=5, **MODERN),
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),
     dict(layers=["rwkv6", "full"], feed_forward="channel-mix"),

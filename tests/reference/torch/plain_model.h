@@ -240,6 +240,17 @@ inline torch::Tensor Attention(const ModelConfig& config,
                                const Weights& weights, const std::string& name,
                                const torch::Tensor& x,
                                const torch::Tensor& memory, Rule rule) {
+  if (!config.branches.empty()) {
+    torch::Tensor sum = torch::zeros_like(x);
+    for (size_t i = 0; i < config.branches.size(); ++i) {
+      const ModelConfig& branch = config.branches[i];
+      const std::string own = name + ".branches." + std::to_string(i);
+      rule.kind = branch.attention;
+      sum = sum + branch.branch_factor *
+                      Attention(branch, weights, own, x, memory, rule);
+    }
+    return sum;
+  }
   if (HasSoftmaxForm(config)) {
     return SoftmaxLayer(config, weights, name + ".").Mix(x);
   }

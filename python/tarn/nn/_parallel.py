@@ -1,0 +1,172 @@
+"""Mixers side by side in one layer: all read the same rows, and what they give is added."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from tarn._fused import Branch, unbiased, whole
+from tarn._hooks import heard, hooked
+from tarn.attention.attention_layer import advanced, branch_of
+from tarn.masking import BaseMask
+from tarn.recurrent._inputs import Lengths, State
+from tarn.recurrent._state import AttentionState
+
+
+class ParallelMixer(torch.nn.Module):
+    """The sum of what several mixers give for the same rows, `branch_factor` times each.
+
+    Args:
+        kind: their names with "+" between, as "mamba2+full".
+        branches: a Mixer, an Attention or an AttentionLayer each.
+        factors: of what each gives; None: 1 each.
+
+    Its state has the tensors of theirs under their numbers: "0.S", "1.keys". The layers
+    of `tarn.nn` and `tarn.models` call it as they call a Mixer; it adds no arithmetic of
+    its own but the sum.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        branches: Sequence[torch.nn.Module],
+        factors: Sequence[float] | None = None,
+    ):
+        super().__init__()
+        self.kind = kind
+        self.branches: torch.nn.ModuleList = torch.nn.ModuleList(branches)
+        self.factors: tuple[float, ...] = tuple(factors or (1.0,) * len(branches))
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+        *,
+        key_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """x [B, T, d_model] -> the same shape; the other arguments are those of the
+        branches. Raises what they raise, ValueError for keys other than x."""
+        if keys is None and attn_mask is None and query_lengths is None and key_lengths is None:
+            return whole(self.unbiased(x, key_mask))
+        return whole(self.masked(x, keys, values, attn_mask, query_lengths, key_lengths))
+
+    def masked(
+        self,
+        x: torch.Tensor,
+        keys: torch.Tensor | None = None,
+        values: torch.Tensor | None = None,
+        attn_mask: BaseMask | None = None,
+        query_lengths: BaseMask | None = None,
+        key_lengths: BaseMask | None = None,
+    ) -> Branch:
+        """forward, as the layers of `tarn.models` call it."""
+        if any(other is not None and other is not x for other in (keys, values)):
+            raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
+        masks: dict[str, Any] = {
+            "attn_mask": attn_mask,
+            "query_lengths": query_lengths,
+            "key_lengths": key_lengths,
+        }
+        return self._added(lambda branch: branch_of(branch, x, x, **masks))
+
+    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+        """forward under key_mask [B, T] bool, as the layers of `tarn.nn` call it."""
+
+        def read(branch: Any) -> Branch:
+            if heard(branch):
+                return Branch(branch(x, key_mask=key_mask))
+            return branch.unbiased(x, key_mask)
+
+        return self._added(read)
+
+    @hooked
+    def prefill(
+        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
+        """x [B, T, d_model], the tokens after those of a state (None: from the
+        first) -> ([B, T, d_model], new state), as the branches do."""
+        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        return whole(branch), new_state
+
+    def unbiased_prefill(
+        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+    ) -> tuple[Branch, AttentionState]:
+        """prefill, as the layers call it."""
+        return self._advanced("prefill", x, state, lengths=lengths)
+
+    @hooked
+    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+        """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
+        branch, new_state = self.unbiased_step(x, state)
+        return whole(branch), new_state
+
+    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
+        """step, as the layers call it."""
+        return self._advanced("step", x, state)
+
+    def _advanced(
+        self, method: str, x: torch.Tensor, state: State, **options: Any
+    ) -> tuple[Branch, AttentionState]:
+        before = self._split(state, x.shape[0])
+        after: list[AttentionState] = []
+
+        def advance(branch: Any) -> Branch:
+            own = {"state": before[len(after)], **options}
+            out, new_state = advanced(branch, method, x, **own)
+            after.append(new_state)
+            return out
+
+        return self._added(advance), self._joined(after)
+
+    def _added(self, rows_of: Callable[[Any], Branch]) -> Branch:
+        """The sum of what rows_of gives for each branch; biases are left to be added."""
+        rows: torch.Tensor | None = None
+        bias: torch.Tensor | None = None
+        for branch, factor in zip(self.branches, self.factors, strict=True):
+            own, own_bias = unbiased(rows_of(branch))
+            own = own if factor == 1.0 else own * factor
+            rows = own if rows is None else rows + own
+            if own_bias is not None:
+                own_bias = own_bias if factor == 1.0 else own_bias * factor
+                bias = own_bias if bias is None else bias + own_bias
+        assert rows is not None
+        return Branch(rows, bias)
+
+    def _joined(self, states: Sequence[AttentionState]) -> AttentionState:
+        """One state of the branches' states."""
+        tensors: dict[str, torch.Tensor] = {}
+        initial: dict[str, float] = {}
+        parts = []
+        for number, state in enumerate(states):
+            first = state.facts.get("initial", {})
+            tensors.update({f"{number}.{name}": held for name, held in state.tensors.items()})
+            initial.update({f"{number}.{name}": value for name, value in first.items()})
+            parts.append({"kind": state.kind, "facts": state.facts})
+        return AttentionState(
+            self.kind, tensors, states[0].steps, {"initial": initial, "branches": parts}
+        )
+
+    def _split(self, state: State, batch: int) -> list[AttentionState | None]:
+        """The branches' states; None before the first token."""
+        if state is None:
+            return [None] * len(self.branches)
+        if not isinstance(state, AttentionState):
+            given = type(state).__name__
+            raise TypeError(f"state: want None or a state this module returned, got {given}")
+        state.check(self.kind, batch, {})
+        states: list[AttentionState | None] = []
+        for number, part in enumerate(state.facts["branches"]):
+            own = f"{number}."
+            held = {
+                name.removeprefix(own): tensor
+                for name, tensor in state.tensors.items()
+                if name.startswith(own)
+            }
+            states.append(AttentionState(part["kind"], held, state.steps, part["facts"]))
+        return states
