@@ -72,6 +72,10 @@ std::vector<ModelConfig> Variants() {
       [](ModelConfig& c) { c.attention = MixerKind("aft-simple"); },
       [](ModelConfig& c) { c.cross_attention = MixerKind("full"); },
       [](ModelConfig& c) { c.layers = LayersFromText("linear,full"); },
+      // Two caches in one layer, one of them a window.
+      [](ModelConfig& c) {
+        c.layers = LayersFromText("full:window=2+linear+full,full");
+      },
       [](ModelConfig& c) {
         c.layers = LayersFromText(
             "local:local_context=4,linear:feature_map=favor:stabilise=true");

@@ -76,8 +76,9 @@ TEST_P(DealtTest, GradientIsThatOfOneRank) {
       EXPECT_NEAR(figures.loss, wanted.loss, kBound * 4);
       EXPECT_EQ(figures.tokens, wanted.tokens);
       EXPECT_EQ(figures.accuracy.has_value(), wanted.accuracy.has_value());
-      if (wanted.accuracy)
+      if (wanted.accuracy) {
         EXPECT_DOUBLE_EQ(*figures.accuracy, *wanted.accuracy);
+      }
       if (wanted.bits_per_byte) {
         EXPECT_NEAR(*figures.bits_per_byte, *wanted.bits_per_byte, kBound * 4);
       }
@@ -169,6 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
                     "layers=rwkv6", "layers=rwkv7", "layers=mamba1",
                     "layers=mamba1:conv_width=0,linear;n_layers=2",
+                    "layers=mamba2+full:window=3:branch_factor=0.5,"
+                    "linear+gdn;n_layers=2;norm=both",
                     "layers=rwkv7;feed_forward=channel-mix",
                     "layers=linear,full;n_layers=2;norm=post;"
                     "feed_forward=channel-mix",
