@@ -55,11 +55,14 @@ def file_text(config: Mapping[str, Any]) -> str:
 
 def layer_views(config: Config, n_layers: int) -> list[Config]:
     """A finished configuration as each layer of a stack sees it. The pattern of layers
-    repeats over the depth, so only its first period is asked for."""
+    repeats over the depth, so only its first two periods are asked for."""
     text = file_text(config)
-    period = min(n_layers, len(config.get("layers") or "1"))
-    views = [json.loads(torch.ops.tarn.layer_view(text, index)) for index in range(period)]
-    return [dict(views[index % period]) for index in range(n_layers)]
+    period = len(config.get("layers") or "1")
+    # Twice: a layer of the first period may make rows that the later ones read.
+    asked = min(n_layers, 2 * period)
+    views = [json.loads(torch.ops.tarn.layer_view(text, index)) for index in range(asked)]
+    indices = (index if index < asked else period + index % period for index in range(n_layers))
+    return [dict(views[index]) for index in indices]
 
 
 class LayerFacts(NamedTuple):
@@ -73,20 +76,21 @@ class LayerFacts(NamedTuple):
 # positions and its other stack.
 _SECTIONS_AROUND = ("image", "positions", "feed_forward")
 _KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_attention")
-_PREFIX = "layers.0.attention."
 
 
 def of_one_layer(view: Config) -> Config:
-    """The configuration of a model with one layer as the view has it: what one mixer
-    owns depends neither on the model around it nor on its layer's other part."""
+    """The configuration of a model whose last layer is as the view has it: what one mixer
+    owns depends neither on the model around it nor on its layer's other part. There is
+    one layer, or two where the view's reads what an earlier one passes on."""
     fields = tables.config_fields()
     own = {
         name: value
         for name, value in view.items()
-        if name not in _KEYS_AROUND
+        if name not in (*_KEYS_AROUND, "reads_passed")
         and (name not in fields or fields[name]["section"] not in _SECTIONS_AROUND)
     }
-    return {**own, "n_layers": 1, "arch": "decoder", "positions": "none"}
+    layers = 2 if view.get("reads_passed") else 1
+    return {**own, "n_layers": layers, "arch": "decoder", "positions": "none"}
 
 
 def layer_facts(view: Config) -> LayerFacts:
@@ -96,11 +100,12 @@ def layer_facts(view: Config) -> LayerFacts:
 
 @remembered
 def _layer_facts(config: Config) -> LayerFacts:
-    (states,) = tables.layer_states(config)
+    states = tables.layer_states(config)[-1]
     shapes = json.loads(torch.ops.tarn.weight_shapes(json.dumps(config)))
+    prefix = f"layers.{config['n_layers'] - 1}.attention."
     own = {
-        name.removeprefix(_PREFIX): shape
+        name.removeprefix(prefix): shape
         for name, shape in shapes.items()
-        if name.startswith(_PREFIX)
+        if name.startswith(prefix)
     }
     return LayerFacts(states, own)

@@ -9,7 +9,7 @@ what stands between them. With u the row as the part reads it and f the curve:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -58,6 +58,18 @@ PARTS: dict[str, FeedForwardPart] = {
 }
 
 
+def part_of(name: str, bias: str = "auto") -> FeedForwardPart:
+    """The part of a name, whose maps have biases as it says ("auto"), "all" or "none"; the
+    operators know its own choice alone. Raises ValueError."""
+    if bias not in ("auto", "all", "none"):
+        raise ValueError(f"feed_forward_bias: want 'auto', 'all' or 'none', got {bias!r}")
+    part = PARTS[name]
+    maps = not (part.empty or part.mixture or part.shifting)
+    if bias == "auto" or not maps or part.biased == (bias == "all"):
+        return part
+    return replace(part, biased=not part.biased, kernel=False)
+
+
 def add_maps(
     layer: Any,
     part: FeedForwardPart,
@@ -80,4 +92,4 @@ def add_maps(
         layer.linear1 = torch.nn.Linear(d_model, d_ff, bias=part.biased)
         layer.linear2 = torch.nn.Linear(d_ff, d_model, bias=part.biased)
     if part.gated:
-        layer.linear3 = torch.nn.Linear(d_model, d_ff, bias=False)
+        layer.linear3 = torch.nn.Linear(d_model, d_ff, bias=part.biased)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from tarn import _fused as fused
 from tarn import ops
-from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps
+from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps, part_of
 from tarn._moe_part import MixtureOptions, mixture
 from tarn._norms import KINDS, make_norm
 from tarn._token_shift import RowPlaces, channel_mix
@@ -48,7 +48,9 @@ class ResidualLayer(torch.nn.Module):
 
     norm "after" is x + drop(norm(f(x))), "both" x + drop(norm_after(f(norm(x)))) and
     "none" x + drop(f(x)), for each part f. residual_factor multiplies what is added to x.
-    norm_offset is added to the weights of the norms, which begin as 1 - norm_offset."""
+    norm_offset is added to the weights of the norms, which begin as 1 - norm_offset.
+    feed_forward_bias "all" or "none": whether the maps of "mlp", "swiglu", "geglu" and
+    "relu2" have biases; "auto": those of "mlp" alone."""
 
     part: FeedForwardPart
     linear1: torch.nn.Linear  # where there is a part, as is linear2
@@ -73,6 +75,7 @@ class ResidualLayer(torch.nn.Module):
         moe: MixtureOptions | None = None,
         residual_factor: float = 1.0,
         norm_offset: float = 0.0,
+        feed_forward_bias: str = "auto",
     ):
         super().__init__()
         # Attentions are set first, as in fast-transformers: optimiser states depend on the
@@ -83,7 +86,7 @@ class ResidualLayer(torch.nn.Module):
         _want(type(self).__name__, "norm", norm, _NORMS)
         _want(type(self).__name__, "norm_kind", norm_kind, KINDS)
         _want(type(self).__name__, "feed_forward", feed_forward, PARTS)
-        self.part = PARTS[feed_forward]
+        self.part = part_of(feed_forward, feed_forward_bias)
         add_maps(self, self.part, d_model, d_ff or 4 * d_model, moe)
         self.norm_place: str = norm
         self.residual_factor: float = residual_factor

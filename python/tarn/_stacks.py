@@ -45,6 +45,7 @@ class EncoderParts(ResidualLayer):
         moe: MixtureOptions | None = None,
         residual_factor: float = 1.0,
         norm_offset: float = 0.0,
+        feed_forward_bias: str = "auto",
     ):
         attentions = {"attention": attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
@@ -56,6 +57,7 @@ class EncoderParts(ResidualLayer):
             moe=moe,
             residual_factor=residual_factor,
             norm_offset=norm_offset,
+            feed_forward_bias=feed_forward_bias,
         )
 
     def _whole(
@@ -111,6 +113,7 @@ class DecoderParts(ResidualLayer):
         feed_forward: str = "mlp",
         residual_factor: float = 1.0,
         norm_offset: float = 0.0,
+        feed_forward_bias: str = "auto",
     ):
         if feed_forward in ("channel-mix", "none", "moe"):
             raise ValueError(
@@ -126,6 +129,7 @@ class DecoderParts(ResidualLayer):
             feed_forward=feed_forward,
             residual_factor=residual_factor,
             norm_offset=norm_offset,
+            feed_forward_bias=feed_forward_bias,
         )
 
     def _with_states(

@@ -11,6 +11,7 @@ import torch
 from tarn._fused import Branch
 from tarn._hooks import call, hooked
 from tarn._layer_step import decoder_step
+from tarn._passed_rows import PassedRows, handed
 from tarn._stacks import DecoderParts, EncoderParts, Stack
 from tarn.attention.attention_layer import advanced, branch_of, read_by
 from tarn.masking import BaseMask, FullMask, LengthMask
@@ -81,9 +82,11 @@ class TransformerEncoderLayer(EncoderParts):
         x: torch.Tensor,
         attn_mask: BaseMask | None = None,
         length_mask: BaseMask | None = None,
+        passed: PassedRows | None = None,
     ) -> torch.Tensor:
         """x [N, L, D] -> [N, L, D]. attn_mask: which positions read which.
-        length_mask [N, L]: which positions are valid. None keeps all."""
+        length_mask [N, L]: which positions are valid. None keeps all. passed: rows that
+        layers pass on, given by the stack where `passes` is True."""
         attn_mask = _all_queries(attn_mask, x, x)
         length_mask = _all_lengths(length_mask, x)
 
@@ -95,28 +98,41 @@ class TransformerEncoderLayer(EncoderParts):
                 attn_mask=attn_mask,
                 query_lengths=length_mask,
                 key_lengths=length_mask,
+                **PassedRows.given(passed),
             )
 
         return self._whole(x, attend, length_mask)
 
+    @property
+    def passes(self) -> bool:
+        """Whether its attention makes or reads rows that layers pass on."""
+        return getattr(self.attention, "passes", False)
+
     @hooked
     def prefill(
-        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+        self,
+        x: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: State = None,
+        passed: PassedRows | None = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [N, L, D], the tokens after a state's -> ([N, L, D], new state), as
         forward under a causal mask on all of them. lengths: [N] or a LengthMask,
         tokens of each sequence. For an AttentionLayer only; raises ValueError
         where its kind has no recurrent form."""
-        options = {"lengths": lengths, "state": state}
+        options = {"lengths": lengths, "state": state, **PassedRows.given(passed)}
         return self._with_state(
             x, state, lambda y: advanced(self.attention, "prefill", y, **options), lengths
         )
 
     @hooked
-    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+    def step(
+        self, x: torch.Tensor, state: State = None, passed: PassedRows | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
         """One token of each sequence, x [N, D] -> ([N, D], new state)."""
+        options = {"state": state, **PassedRows.given(passed)}
         return self._step_with_state(
-            x, state, lambda y: advanced(self.attention, "step", y, state=state)
+            x, state, lambda y: advanced(self.attention, "step", y, **options)
         )
 
 
@@ -228,8 +244,11 @@ class TransformerEncoder(Stack):
         attn_mask = _all_queries(attn_mask, x, x)
         length_mask = _all_lengths(length_mask, x)
 
+        passed = PassedRows()
+
         def call(layer: torch.nn.Module, y: torch.Tensor) -> torch.Tensor:
-            return layer(y, attn_mask=attn_mask, length_mask=length_mask)
+            masks = {"attn_mask": attn_mask, "length_mask": length_mask}
+            return layer(y, **masks, **handed(layer, passed))
 
         return self._run(x, call)
 
@@ -239,14 +258,22 @@ class TransformerEncoder(Stack):
     ) -> tuple[torch.Tensor, list[AttentionState]]:
         """x [N, L, D], the tokens after those of a state (a list, one a layer;
         None: none) -> ([N, L, D], new list). All else is TransformerEncoderLayer.prefill's."""
-        return self._advance(
-            x, state, lambda layer, y, held: call(layer, "prefill", y, lengths, held)
-        )
+        passed = PassedRows()
+
+        def advance(layer: torch.nn.Module, y: torch.Tensor, held: Any) -> Any:
+            return call(layer, "prefill", y, lengths, held, **handed(layer, passed))
+
+        return self._advance(x, state, advance)
 
     @hooked
     def step(self, x: torch.Tensor, state: Any = None) -> tuple[torch.Tensor, list[AttentionState]]:
         """One token of each sequence, x [N, D] -> ([N, D], new list)."""
-        return self._step(x, state, lambda layer, y, held: call(layer, "step", y, held))
+        passed = PassedRows()
+
+        def advance(layer: torch.nn.Module, y: torch.Tensor, held: Any) -> Any:
+            return call(layer, "step", y, held, **handed(layer, passed))
+
+        return self._step(x, state, advance)
 
 
 class TransformerDecoder(Stack):

@@ -75,13 +75,15 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   parts.feed_forward = FeedForwardNumbers(c, layers, /*used=*/false);
   parts.feed_forward_used = FeedForwardNumbers(c, layers, /*used=*/true);
   const int64_t part = PartNorms(c) * norm;
-  parts.norms = (layers + FeedForwardNorms(c, layers)) * part + final_norm;
+  const int64_t inputs = c.input_norm ? norm : 0;
+  parts.norms =
+      inputs + (layers + FeedForwardNorms(c, layers)) * part + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
     parts.feed_forward += FeedForwardNumbers(c, more, /*used=*/false);
     parts.feed_forward_used += FeedForwardNumbers(c, more, /*used=*/true);
-    parts.norms += more * 3 * part + final_norm;
+    parts.norms += inputs + more * 3 * part + final_norm;
   }
 }
 

@@ -156,6 +156,24 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
   }
 }
 
+// The rows that mixers pass on are of one width.
+void CheckPassed(const ModelConfig& config) {
+  int64_t width = 0;
+  const size_t entries = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < entries; ++i) {
+    const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
+    for (const ModelConfig& view : MixerViews(layer)) {
+      const MixerSpec& spec = Spec(view.attention);
+      const int64_t passed = spec.passed == nullptr ? 0 : spec.passed(view);
+      if (width == 0) width = passed;
+      if (passed == 0 || passed == width) continue;
+      RefuseKey("layers",
+                StrCat("one width of what '", spec.name, "' passes on"),
+                StrCat(width, " and ", passed));
+    }
+  }
+}
+
 void CheckMixers(const ModelConfig& config) {
   const bool rotary = config.positions == Positions::kRotary;
   bool rotated = false;  // any layer's queries and keys
@@ -232,6 +250,7 @@ void CheckCombinations(const ModelConfig& config) {
   CheckPositions(config);
   CheckFeedForward(config);
   CheckMixers(config);
+  CheckPassed(config);
 }
 
 }  // namespace tarn

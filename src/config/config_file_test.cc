@@ -171,6 +171,9 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
       {"branch_factor", "0.75"},
+      {"input_norm", "true"},
+      {"feed_forward_bias", "none"},
+      {"value_residual", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -218,7 +221,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rotary_low",
                                        "rotary_high",
                                        "rotary_magnitude",
-                                       "rotary_truncate"};
+                                       "rotary_truncate",
+                                       "value_residual"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

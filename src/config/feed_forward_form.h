@@ -18,6 +18,13 @@ bool HasFeedForward(const ModelConfig& view);
 /// Trained numbers that the products of one token read.
 int64_t FeedForwardNumbersUsed(const ModelConfig& view);
 
+/// Whether the maps of a part have biases, where it has them or not by itself.
+constexpr bool HasBiases(const ModelConfig& view, bool by_itself) {
+  return view.feed_forward_bias == FeedForwardBias::kAuto
+             ? by_itself
+             : view.feed_forward_bias == FeedForwardBias::kAll;
+}
+
 /// What the part carries: nothing, or one row of d_model.
 StateSpec FeedForwardState(const ModelConfig& view);
 /// The name of that row, which no mixer's tensor has.

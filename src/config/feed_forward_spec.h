@@ -31,8 +31,9 @@ struct FeedForwardSpec {
   std::function<void(const ModelConfig& layer)> check = nullptr;
   /// How many of its trained numbers one token's products read; null: all.
   std::function<int64_t(const ModelConfig& layer)> used = nullptr;
-  bool activation = false;  // whether it reads the key of this name
-  bool seq2seq = true;      // whether both stacks of such a model may have it
+  bool activation = false;    // whether it reads the key of this name
+  bool takes_biases = false;  // whether its maps may have biases
+  bool seq2seq = true;        // whether both stacks of such a model may have it
   /// Keys that come with this part, in new sections: one of its name, or
   /// others.
   std::vector<OwnKey> keys = {};

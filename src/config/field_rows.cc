@@ -16,7 +16,7 @@ namespace {
 // oldest registered keys follow `layers`, the others come last.
 constexpr std::array<const char*, 10> kCoreSections = {
     "model", "layers",    "positions",   "norm",           "feed_forward",
-    "image", "recurrent", "convolution", "rotary_scaling", "factors"};
+    "image", "recurrent", "convolution", "rotary_scaling", "block"};
 constexpr size_t kBeforeOldest = 2;
 
 struct Rows {

@@ -23,6 +23,7 @@ constexpr const char* kRotaryPlaceWords[] = {"before", "after"};
 constexpr const char* kNormWords[] = {"post", "pre", "after", "both", "none"};
 constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
+constexpr const char* kBiasWords[] = {"auto", "all", "none"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
 constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
                                            "ids"};
@@ -104,17 +105,22 @@ constexpr ConfigField kFields[] = {
     {"rotary_truncate", "the ramp of 'yarn' ends at whole pairs",
      BoolField{&C::rotary_truncate}, "rotary_scaling", "truncate"},
     {"embedding_factor", "factor of the token embedding",
-     RealField{&C::embedding_factor, kMinEps, 1e6}, "factors", "embedding"},
+     RealField{&C::embedding_factor, kMinEps, 1e6}, "block"},
     {"residual_factor", "factor of each part of a layer before it is added",
-     RealField{&C::residual_factor, kMinEps, 1e6}, "factors", "residual"},
+     RealField{&C::residual_factor, kMinEps, 1e6}, "block"},
     {"logit_factor", "factor of the logits",
-     RealField{&C::logit_factor, kMinEps, 1e6}, "factors", "logit"},
+     RealField{&C::logit_factor, kMinEps, 1e6}, "block"},
     {"norm_offset",
      "what the norms of layers and the final norm add to their weight",
-     RealField{&C::norm_offset, 0.0, 1.0}, "factors", "norm_offset"},
+     RealField{&C::norm_offset, 0.0, 1.0}, "block"},
     {"branch_factor",
      "factor of what each of parallel mixers gives, as in mamba2+full",
-     RealField{&C::branch_factor, -1e6, 1e6}, "factors", "branch"},
+     RealField{&C::branch_factor, -1e6, 1e6}, "block"},
+    {"input_norm", "a norm of the embedded rows before the first layer",
+     BoolField{&C::input_norm}, "block"},
+    {"feed_forward_bias",
+     "biases of the maps of mlp, swiglu, geglu and relu2; auto: of mlp alone",
+     Choice<&C::feed_forward_bias>(kBiasWords), "block"},
     {"norm",
      "norms of a layer's parts: after the sum with the part, before the part, "
      "after the part, both of these, or none",

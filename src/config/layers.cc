@@ -268,7 +268,14 @@ void NormaliseLayers(ModelConfig& config) {
   if (config.layers.empty()) Apply(first, OwnerOf(first.attention), config);
 }
 
-ModelConfig LayerView(const ModelConfig& config, int64_t i) {
+namespace {
+
+bool Passes(const ModelConfig& view) {
+  const MixerSpec& spec = Spec(view.attention);
+  return spec.passed != nullptr && spec.passed(view) > 0;
+}
+
+ModelConfig ViewAlone(const ModelConfig& config, int64_t i) {
   ModelConfig view = config;
   LayerConfig layer = {config.attention, {}};
   if (!config.layers.empty()) {
@@ -279,6 +286,40 @@ ModelConfig LayerView(const ModelConfig& config, int64_t i) {
     DeriveMixers(view);
   }
   view.branches = BranchViews(config, layer);
+  return view;
+}
+
+// Whether a layer before layer i passes rows on: the pattern has all mixers in
+// its first period.
+bool PassesBefore(const ModelConfig& config, int64_t i) {
+  const int64_t entries =
+      std::max<int64_t>(1, static_cast<int64_t>(config.layers.size()));
+  for (int64_t before = 0; before < std::min(i, entries); ++before) {
+    const std::vector<ModelConfig> views =
+        MixerViews(ViewAlone(config, before));
+    if (std::any_of(views.begin(), views.end(), Passes)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ModelConfig LayerView(const ModelConfig& config, int64_t i) {
+  ModelConfig view = ViewAlone(config, i);
+  const std::vector<AttentionKind> kinds = MixersOf(config);
+  if (std::none_of(kinds.begin(), kinds.end(), [](AttentionKind kind) {
+        return Spec(kind).passed != nullptr;
+      })) {
+    return view;
+  }
+  bool passed = PassesBefore(config, i);
+  const auto mark = [&](ModelConfig& mixer) {
+    if (!Passes(mixer)) return;
+    mixer.reads_passed = passed;
+    passed = true;
+  };
+  if (view.branches.empty()) mark(view);
+  for (ModelConfig& branch : view.branches) mark(branch);
   return view;
 }
 

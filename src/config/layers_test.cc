@@ -97,6 +97,37 @@ TEST(Layers, CrossAttentionIsLinearWhereAllLayersAre) {
   EXPECT_EQ(Hybrid("linear,full", seq2seq).cross_attention, MixerKind("full"));
 }
 
+TEST(Layers, TheFirstLayerThatPassesRowsOnReadsNone) {
+  const Words square = {{"n_layers", "5"}, {"d_value", "32"}, {"d_key", "32"}};
+  const ModelConfig config = Hybrid(
+      "full,rwkv7:value_residual=true,gla+rwkv7:value_residual=true", square);
+  EXPECT_FALSE(LayerView(config, 0).reads_passed);
+  EXPECT_FALSE(LayerView(config, 1).reads_passed);
+  EXPECT_TRUE(LayerView(config, 2).branches[1].reads_passed);
+  EXPECT_FALSE(LayerView(config, 2).branches[0].reads_passed);
+  EXPECT_TRUE(LayerView(config, 4).reads_passed);
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, shape] : WeightShapes(config)) shapes[name] = shape;
+  const std::string up = "value_up_projection.weight";
+  EXPECT_FALSE(shapes.contains("layers.1.attention." + up));
+  EXPECT_TRUE(shapes.contains("layers.2.attention.branches.1." + up));
+  EXPECT_TRUE(shapes.contains("layers.4.attention." + up));
+  EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
+  int64_t trained = 0;
+  for (const auto& shape : shapes) trained += TrainedNumbers({shape});
+  EXPECT_EQ(ParameterCount(config), trained);
+  const ModelConfig alike = Hybrid("rwkv7:value_residual=true", square);
+  EXPECT_FALSE(LayerView(alike, 0).reads_passed);
+  EXPECT_TRUE(LayerView(alike, 1).reads_passed);
+  EXPECT_EQ(ErrorOf([&] {
+              (void)Hybrid(
+                  "rwkv7:value_residual=true,"
+                  "rwkv7:value_residual=true:n_heads=2",
+                  square);
+            }).where(),
+            "layers");
+}
+
 TEST(Layers, RefusesWhatMakesNoStack) {
   const auto where = [](const std::string& layers, Words words = {}) {
     return ErrorOf([&] { (void)Hybrid(layers, words); });

@@ -61,7 +61,9 @@ AttentionKind Add(const MixerSpec& spec, bool added) {
   };
   if (std::any_of(row.keys.begin(), row.keys.end(),
                   [](const OwnKey& key) { return key.section.empty(); }) &&
-      std::none_of(row.sections.begin(), row.sections.end(), is_family)) {
+      std::none_of(row.sections.begin(), row.sections.end(), is_family) &&
+      std::none_of(row.optional_sections.begin(), row.optional_sections.end(),
+                   is_family)) {
     row.sections.push_back(row.family);
   }
   registry.rows.push_back(std::move(row));

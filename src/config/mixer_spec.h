@@ -88,7 +88,7 @@ struct MixerSpec {
   std::function<MixerCost(const ModelConfig& layer, int64_t n, bool causal)>
       cost = nullptr;
   /// Keys that come with this mixer, in new sections: that of its family, which
-  /// need not be among `sections`, or others, which other mixers may read too.
+  /// is among `sections` unless it is an optional one, or others, which other mixers may read too.
   std::vector<OwnKey> keys = {};
   /// Those keys of its sections that a layer reads, and `rotary_place` where it
   /// does; null: all keys of its sections.
@@ -103,6 +103,10 @@ struct MixerSpec {
   /// Its integer key that says for how many positions it has weights; null: it
   /// takes sequences of any length.
   const char* positions_key = nullptr;
+  /// Numbers of a row that the first layer of a stack with such a mixer makes
+  /// for the later ones, the same in all; 0 or null: none. The views of the
+  /// later layers say `reads_passed`.
+  std::function<int64_t(const ModelConfig& layer)> passed = nullptr;
   /// What its modules ask of the row, as a JSON object, for other languages;
   /// empty: nothing.
   std::string form = {};

@@ -102,10 +102,12 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
     return finished.positions == Positions::kRotary &&
            finished.rotary_scaling != RotaryScalingKind::kNone;
   }
-  if (section == "factors") {
+  if (section == "block") {
     return finished.embedding_factor != 1.0 ||
            finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
-           finished.norm_offset != 0.0 || finished.branch_factor != 1.0;
+           finished.norm_offset != 0.0 || finished.branch_factor != 1.0 ||
+           finished.input_norm ||
+           finished.feed_forward_bias != FeedForwardBias::kAuto;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
     if (section == common) return true;

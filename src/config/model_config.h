@@ -38,7 +38,8 @@ enum class Norm { kPost, kPre, kAfter, kBoth, kNone };
 // The number of a feed-forward part in its registry (feed_forward_spec.h;
 // FeedForwardOf gives that of a name).
 enum class FeedForwardKind : int {};
-enum class Activation { kRelu, kGelu };  // gelu is the exact form
+enum class FeedForwardBias { kAuto, kAll, kNone };  // "auto", "all", "none"
+enum class Activation { kRelu, kGelu };             // gelu is the exact form
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
@@ -115,14 +116,19 @@ struct ModelConfig {
   double rotary_high = 0.0;
   double rotary_magnitude = 0.0;
   bool rotary_truncate = true;
-  // Factors of what the layers and the head add and read: a section that a file
-  // holds only where one of them has another value.
+  // Factors, norms and biases that few models have: a section that a file holds
+  // only where one of them has another value.
   double embedding_factor = 1.0;  // of the token embedding's rows
   double residual_factor = 1.0;   // of each part before it is added
   double logit_factor = 1.0;
   double norm_offset = 0.0;    // what norms add to their weight
   double branch_factor = 1.0;  // of what a parallel mixer's mixers give
+  bool input_norm = false;     // of what the first layer reads
+  FeedForwardBias feed_forward_bias = FeedForwardBias::kAuto;  // auto: of mlp
 
+  /// In the view of a layer, or of one of its parallel mixers: whether its
+  /// mixer reads rows that an earlier one passes on (MixerSpec::passed).
+  bool reads_passed = false;
   /// In the view of a layer with a parallel mixer: what each of its mixers
   /// sees. Empty elsewhere.
   std::vector<ModelConfig> branches = {};

@@ -29,6 +29,14 @@ bool ReadsActivation(const ModelConfig& c) {
   return false;
 }
 
+// Whether some layer's feed-forward part may have biases.
+bool ReadsBias(const ModelConfig& c) {
+  const std::vector<FeedForwardKind> kinds = FeedForwardsOf(c);
+  return std::any_of(kinds.begin(), kinds.end(), [](FeedForwardKind kind) {
+    return Spec(kind).takes_biases;
+  });
+}
+
 constexpr const char* kRotaryPlace = "rotary_place";
 
 bool Names(const std::vector<const char*>& keys, std::string_view name) {
@@ -76,6 +84,7 @@ constexpr Condition kConditions[] = {
      [](const ModelConfig& c) { return IsRotary(c) && ReadsRotaryPlace(c); }},
     {"rotary_base", IsRotary},
     {"embedding_factor", ReadsTokens},
+    {"feed_forward_bias", ReadsBias},
     {"branch_factor",
      [](const ModelConfig& c) {
        for (size_t i = 0; i < std::max<size_t>(1, c.layers.size()); ++i) {
@@ -94,7 +103,7 @@ constexpr Condition kConditions[] = {
 bool IsCommon(std::string_view section) {
   for (const char* common :
        {"model", "layers", "positions", "norm", "feed_forward", "image",
-        "recurrent", "convolution", "rotary_scaling", "factors"}) {
+        "recurrent", "convolution", "rotary_scaling", "block"}) {
     if (section == common) return true;
   }
   return false;

@@ -152,11 +152,14 @@ std::string StateTable(const ModelConfig& finished) {
 
 std::string LayerViewText(const ModelConfig& finished, int64_t i) {
   const ModelConfig view = LayerView(finished, i);
-  const std::string text = FieldsText(view);
-  if (view.branches.empty()) return text;
-  Json json = Json::parse(text);
+  const auto of_mixer = [](const ModelConfig& mixer) {
+    Json json = Json::parse(FieldsText(mixer));
+    if (mixer.reads_passed) json["reads_passed"] = true;
+    return json;
+  };
+  Json json = of_mixer(view);
   for (const ModelConfig& branch : view.branches) {
-    json["branches"].push_back(Json::parse(FieldsText(branch)));
+    json["branches"].push_back(of_mixer(branch));
   }
   return json.dump();
 }

@@ -33,7 +33,8 @@ std::string MixerTable();
 std::string StateTable(const ModelConfig& finished);
 
 /// All keys side by side as layer i sees them (LayerView), without the pattern;
-/// with parallel mixers also "branches", the same of what each of them sees.
+/// with parallel mixers also "branches", the same of what each of them sees,
+/// and "reads_passed" where a mixer reads what an earlier one passes on.
 std::string LayerViewText(const ModelConfig& finished, int64_t i);
 
 }  // namespace tarn

@@ -68,16 +68,18 @@ class ShapeList {
   Shapes shapes_;
 };
 
-// A stack: the shapes of layer i in pattern[i mod size], each to be prefixed by
-// "prefix{i}.", and what follows the layers.
+// A stack: the shapes of its first layers, the last `period` of which repeat,
+// each to be prefixed by "prefix{i}.", and what follows the layers.
 struct Stack {
   std::string prefix;
   int64_t layers = 0;
   std::vector<Shapes> pattern;
   Shapes after;
+  size_t period = pattern.size();
 
   const Shapes& Layer(int64_t i) const {
-    return pattern[static_cast<size_t>(i) % pattern.size()];
+    const size_t index = static_cast<size_t>(i), once = pattern.size() - period;
+    return pattern[index < once ? index : once + (index - once) % period];
   }
 };
 
@@ -129,17 +131,22 @@ Shapes RecurrentLayers(const ModelConfig& config) {
   return list.Take();
 }
 
-// The shapes of each entry of the pattern.
+// The shapes of each entry of the pattern, twice: in its first period a layer
+// may make what the later ones read.
 std::vector<Shapes> Pattern(const ModelConfig& config,
                             Shapes (*layer)(const ModelConfig&,
                                             const ModelConfig&)) {
   std::vector<Shapes> pattern;
   const size_t entries = std::max<size_t>(1, config.layers.size());
-  for (size_t i = 0; i < entries; ++i) {
+  for (size_t i = 0; i < 2 * entries; ++i) {
     pattern.push_back(
         layer(config, LayerView(config, static_cast<int64_t>(i))));
   }
   return pattern;
+}
+
+size_t Period(const ModelConfig& config) {
+  return std::max<size_t>(1, config.layers.size());
 }
 
 std::vector<Stack> Stacks(const ModelConfig& config) {
@@ -150,10 +157,12 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
   };
   switch (config.arch) {
     case Arch::kSeq2seq:
-      return {{"encoder.layers.", config.n_layers,
-               Pattern(config, EncoderLayer), norm("encoder.norm")},
-              {"decoder.layers.", config.n_decoder_layers,
-               Pattern(config, DecoderLayer), norm("decoder.norm")}};
+      return {
+          {"encoder.layers.", config.n_layers, Pattern(config, EncoderLayer),
+           norm("encoder.norm"), Period(config)},
+          {"decoder.layers.", config.n_decoder_layers,
+           Pattern(config, DecoderLayer), norm("decoder.norm"),
+           Period(config)}};
     case Arch::kCnn:
       return {{"layers.", config.n_layers, {ConvolutionLayer(config)}, {}}};
     case Arch::kRnn:
@@ -164,7 +173,7 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
       break;
   }
   return {{"layers.", config.n_layers, Pattern(config, EncoderLayer),
-           norm("norm")}};
+           norm("norm"), Period(config)}};
 }
 
 Shapes Embeddings(const ModelConfig& config) {
@@ -183,6 +192,10 @@ Shapes Embeddings(const ModelConfig& config) {
     const std::vector<int64_t> rows = {config.max_positions, config.d_model};
     list.Add("pos_embedding.weight", rows);
     if (both) list.Add("target_pos_embedding.weight", rows);
+  }
+  if (config.HasAttention() && config.input_norm) {
+    list.Norm("input_norm");
+    if (both) list.Norm("target_input_norm");
   }
   return list.Take();
 }

@@ -10,35 +10,44 @@
 //                (6))
 //   relu2        W_2 relu(W_1 u)^2 (So et al. 2021, arXiv 2109.08668)
 //   moe          a mixture of experts (moe_form.h)
-//   moe          a mixture of experts (moe_form.h)
+// With feed_forward_bias "all" the maps of swiglu, geglu and relu2 have biases
+// as those of mlp, which lacks them with "none".
 #include "config/feed_forward_form.h"
 #include "config/feed_forward_spec.h"
 #include "config/model_config.h"
+#include "core/text.h"
 #include "feed_forward/moe_form.h"
 
 namespace tarn {
 namespace {
 
+// The tensors of two or three maps.
+std::vector<NamedShape> Maps(const ModelConfig& c, bool gated, bool biased) {
+  std::vector<NamedShape> shapes;
+  const auto add = [&](const char* name, int64_t out, int64_t in) {
+    shapes.push_back({StrCat(name, ".weight"), {out, in}});
+    if (biased) shapes.push_back({StrCat(name, ".bias"), {out}});
+  };
+  add("linear1", c.d_ff, c.d_model);
+  add("linear2", c.d_model, c.d_ff);
+  if (gated) add("linear3", c.d_ff, c.d_model);
+  return shapes;
+}
+
 std::vector<NamedShape> MlpShapes(const ModelConfig& c) {
-  return {{"linear1.weight", {c.d_ff, c.d_model}},
-          {"linear1.bias", {c.d_ff}},
-          {"linear2.weight", {c.d_model, c.d_ff}},
-          {"linear2.bias", {c.d_model}}};
+  return Maps(c, /*gated=*/false, HasBiases(c, /*by_itself=*/true));
 }
 
 std::vector<NamedShape> GatedShapes(const ModelConfig& c) {
-  return {{"linear1.weight", {c.d_ff, c.d_model}},
-          {"linear2.weight", {c.d_model, c.d_ff}},
-          {"linear3.weight", {c.d_ff, c.d_model}}};
+  return Maps(c, /*gated=*/true, HasBiases(c, /*by_itself=*/false));
 }
 
 std::vector<NamedShape> PlainShapes(const ModelConfig& c) {
-  return {{"linear1.weight", {c.d_ff, c.d_model}},
-          {"linear2.weight", {c.d_model, c.d_ff}}};
+  return Maps(c, /*gated=*/false, HasBiases(c, /*by_itself=*/false));
 }
 
 std::vector<NamedShape> ChannelMixShapes(const ModelConfig& c) {
-  std::vector<NamedShape> shapes = PlainShapes(c);
+  std::vector<NamedShape> shapes = Maps(c, /*gated=*/false, /*biased=*/false);
   shapes.insert(shapes.begin(), {"token_shift", {c.d_model}});
   return shapes;
 }
@@ -52,14 +61,17 @@ StateSpec ChannelMixState(const ModelConfig& c) {
 }  // namespace
 
 std::vector<FeedForwardSpec> BuiltinFeedForwards() {
-  return {{.name = "mlp", .weights = MlpShapes, .activation = true},
-          {.name = "swiglu", .weights = GatedShapes},
+  return {{.name = "mlp",
+           .weights = MlpShapes,
+           .activation = true,
+           .takes_biases = true},
+          {.name = "swiglu", .weights = GatedShapes, .takes_biases = true},
           {.name = "channel-mix",
            .weights = ChannelMixShapes,
            .state = ChannelMixState},
           {.name = "none", .weights = NoShapes, .seq2seq = false},
-          {.name = "geglu", .weights = GatedShapes},
-          {.name = "relu2", .weights = PlainShapes},
+          {.name = "geglu", .weights = GatedShapes, .takes_biases = true},
+          {.name = "relu2", .weights = PlainShapes, .takes_biases = true},
           MoeFeedForward()};
 }
 

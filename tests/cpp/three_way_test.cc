@@ -379,6 +379,25 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   return configs;
 }
 
+// Feed-forward parts with biases and without.
+std::vector<ModelConfig> BiasConfigs() {
+  std::vector<ModelConfig> configs;
+  for (const char* part : {"mlp", "swiglu", "geglu", "relu2"}) {
+    for (const FeedForwardBias bias :
+         {FeedForwardBias::kAll, FeedForwardBias::kNone}) {
+      for (const Arch arch :
+           {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
+        ModelConfig config = SmallConfig(arch);
+        config.feed_forward = FeedForwardOf(part);
+        config.feed_forward_bias = bias;
+        config.norm = arch == Arch::kEncoder ? Norm::kAfter : Norm::kPre;
+        configs.push_back(Finished(config));
+      }
+    }
+  }
+  return configs;
+}
+
 // Mixers side by side, with heads of their own each, a factor, and every kind
 // of state; heads that differ by layer.
 std::vector<ModelConfig> ParallelConfigs() {
@@ -408,6 +427,14 @@ std::vector<ModelConfig> ParallelConfigs() {
           "linear:n_heads=2,full:n_heads=8:d_value=3:d_ff=24"}) {
       add(layers, positions);
     }
+  }
+  add("rwkv7:d_value=8:value_residual=true", Positions::kNone);
+  add("linear,rwkv7:d_value=8:value_residual=true+full,"
+      "rwkv7:d_value=8:value_residual=true",
+      Positions::kNone);
+  for (size_t i = configs.size() - 8; i < configs.size(); ++i) {
+    configs[i].input_norm = true;
+    FinishConfig(configs[i]);
   }
   add("rwkv7:d_value=8+gla:gate_rank=3,aft-simple:d_value=8+rwkv6:d_value=8",
       Positions::kLearned);
@@ -686,6 +713,10 @@ TEST(ThreeWay, ParallelMixers) {
     classifiers.push_back(Finished(config));
   }
   CompareAll(classifiers, "with an encoder", 3e-5);
+}
+
+TEST(ThreeWay, BiasesOfFeedForwardParts) {
+  CompareAll(BiasConfigs(), "biases of feed-forward parts", 3e-5);
 }
 
 TEST(ThreeWay, Mixtures) {

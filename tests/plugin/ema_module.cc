@@ -19,7 +19,7 @@ class EmaModule final : public nn::Mixer {
   }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const nn::RotaryTable&,
+  torch::Tensor Mix(const torch::Tensor& x, const nn::MixerContext&,
                     const torch::Tensor& key_mask) override {
     const torch::Tensor kept =
         key_mask.defined() ? key_mask
@@ -27,7 +27,7 @@ class EmaModule final : public nn::Mixer {
     return out_(Averages(x, kept, {}));
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const nn::RotaryTable&,
+  torch::Tensor Continue(const torch::Tensor& x, const nn::MixerContext&,
                          const NewTokens& taken,
                          nn::MixerState& state) override {
     const torch::Tensor kept =

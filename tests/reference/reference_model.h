@@ -128,7 +128,9 @@ class ReferenceModel {
         }
       }
     }
-    return x;
+    if (!config_.input_norm) return x;
+    return Norm(
+        values.starts_with("target") ? "target_input_norm" : "input_norm", x);
   }
 
   // The bias is left out where the model has no such tensor.
@@ -480,7 +482,7 @@ class ReferenceModel {
                  bool turn) const {
     if (!view.branches.empty()) return Sum(view, name, x, causal, turn);
     if (ReferenceRecurrent::Knows(tarn::Name(view.attention))) {
-      return ReferenceRecurrent(view, tensors_, name).Run(x);
+      return ReferenceRecurrent(view, tensors_, name).Run(x, &first_values_);
     }
     if (std::string(tarn::Name(view.attention)) == "gated-full") {
       return ReferenceGatedSoftmax(view, tensors_, name).Run(x);
@@ -504,6 +506,7 @@ class ReferenceModel {
 
   ModelConfig config_;
   Tensors tensors_;
+  mutable Rows first_values_;  // of the first RWKV-7 layer
 };
 
 }  // namespace tarn::testing

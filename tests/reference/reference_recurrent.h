@@ -4,6 +4,7 @@
 // names of tensors and sizes.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -41,9 +42,10 @@ class ReferenceRecurrent {
     return false;
   }
 
-  Rows Run(const Rows& x) const {
+  // first: the values of the first RWKV-7 layer, which sets them.
+  Rows Run(const Rows& x, Rows* first) const {
     if (Is("mamba1")) return Mamba(x);
-    return kind_.starts_with("rwkv") ? Rwkv(x) : Gated(x);
+    return kind_.starts_with("rwkv") ? Rwkv(x, first) : Gated(x);
   }
 
  private:
@@ -383,7 +385,7 @@ class ReferenceRecurrent {
     return mixes;
   }
 
-  Rows Rwkv(const Rows& x) const {
+  Rows Rwkv(const Rows& x, Rows* first) const {
     const size_t width = static_cast<size_t>(heads_ * keys_);
     std::vector<Row> state(static_cast<size_t>(heads_),
                            Row(static_cast<size_t>(keys_ * keys_)));
@@ -395,7 +397,18 @@ class ReferenceRecurrent {
           Mixtures(x[t], t > 0 ? x[t - 1] : Row(x[t].size()));
       const Row q = Linear("query_projection", y[0]);
       Row k = Linear("key_projection", y[2]);
-      const Row v = Linear("value_projection", y[3]);
+      Row v = Linear("value_projection", y[3]);
+      if (tensors_.contains(name_ + "value_up_projection.bias")) {
+        const Row share = Each(Linear("value_up_projection",
+                                      Linear("value_down_projection", y[3])),
+                               Sigma);
+        for (size_t i = 0; i < width; ++i) {
+          v[i] += (first->at(t)[i] - v[i]) * share[i];
+        }
+      } else if (KeyOf<bool>(c_, "value_residual")) {
+        first->resize(std::max(first->size(), t + 1));
+        first->at(t) = v;
+      }
       const Row w = Linear("decay_up_projection",
                            Each(Linear("decay_down_projection", y[1]), tanh));
       Row f, reads(width), writes(width), gate, o;

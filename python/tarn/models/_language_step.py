@@ -34,6 +34,7 @@ class LanguagePlan(Plan):
         want(says_one_call(embedding) and says_one_call(predictor) and says_one_call(stack))
         want(type(tokens) is torch.nn.Embedding and tokens.max_norm is None)
         want(embedding.factor == 1.0 and predictor.factor == 1.0)
+        want(embedding.norm is None)
         want(not embedding.concat and (self.last is not None or stack.norm is None))
         positions = embedding.positions
         want((positions == "learned") == (table is not None))

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tarn._fused import has_no_hooks
+from tarn._fused import has_no_hooks, normed
+from tarn._norms import make_norm
 from tarn.masking import LengthMask
 from tarn.models._tokens import (
     rows_of,
@@ -94,6 +95,17 @@ def first_places(state) -> torch.Tensor | int:
     return steps
 
 
+def make_input_norm(config: Config) -> torch.nn.Module | None:
+    """The norm of the embedded rows, where there is one."""
+    return norm_of(config) if config["input_norm"] else None
+
+
+def norm_of(config: Config) -> torch.nn.Module:
+    """A norm of a model's rows."""
+    names = ("norm_kind", "d_model", "norm_eps", "norm_offset")
+    return make_norm(*(config[name] for name in names))
+
+
 def make_embedding(config: Config) -> tuple[torch.nn.Module, torch.nn.Module | None]:
     """What reads the tokens (or the frames of task ctc), and the table of positions
     where they are learned."""
@@ -120,9 +132,10 @@ class Embedding:
     _one_call = True  # a step may join it with the layers
 
     def __init__(
-        self, owner: str, config: Config, modules: Modules, tokens: str, table: str
+        self, owner: str, config: Config, modules: Modules, tokens: str, table: str, norm: str
     ) -> None:
-        """owner: the name of the model's class, for errors."""
+        """owner: the name of the model's class, for errors. tokens, table, norm: names of
+        modules, of which the last two may be absent."""
         width = config["d_model"]
         self.concat = config["position_combine"] == "concat"
         self.positions = config["positions"]
@@ -130,7 +143,7 @@ class Embedding:
         self.factor: float = config["embedding_factor"] if config["task"] != "ctc" else 1.0
         self.owner = owner
         self.modules = modules
-        self.names = tokens, table
+        self.names = tokens, table, norm
 
     @property
     def tokens(self) -> Any:
@@ -143,6 +156,10 @@ class Embedding:
     def table(self) -> Any:
         return self.modules.get(self.names[1])
 
+    @property
+    def norm(self) -> Any:
+        return self.modules.get(self.names[2])
+
     def __call__(
         self,
         tokens: torch.Tensor,
@@ -152,6 +169,13 @@ class Embedding:
         """tokens [B, T] int64 (or frames [B, T, input_dim]), first: place of
         tokens[:, 0], one for all or [B] on the CPU -> [B, T, D]. argument: for errors,
         ValueError for a place past a table of learned positions among them."""
+        rows, norm = self._placed(tokens, first, argument), self.norm
+        return rows if norm is None else normed(norm, rows)
+
+    def _placed(
+        self, tokens: torch.Tensor, first: torch.Tensor | int, argument: str
+    ) -> torch.Tensor:
+        """The rows before the norm."""
         reader, learned = self.tokens, self.table
         want_tokens(self.owner, argument, tokens, "BT", reader)
         _want_sequences(first, tokens)
@@ -189,6 +213,7 @@ class Embedding:
             and tokens_module.max_norm is None
             and has_no_hooks(tokens_module)
             and table is None
+            and self.norm is None
             and not self.concat
             and self.factor == 1.0
         )

@@ -11,11 +11,11 @@ import torch
 from tarn import _tables as tables
 from tarn._configurations import layer_views
 from tarn._moe_part import MixtureOptions
-from tarn._norms import make_norm
 from tarn._token_shift import begin_token_shift
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import by_name
+from tarn.models._parts import norm_of
 from tarn.models._rotary import make_attention_layer
 from tarn.nn._attention import attention_type
 from tarn.nn._mixer import Mixer, is_mixer, make_mixer
@@ -92,8 +92,9 @@ def _attention(
 def _block(view: Config) -> dict[str, Any]:
     """Arguments of a layer around its attentions."""
     same = ("d_model", "d_ff", "dropout", "activation", "norm", "norm_eps")
-    kinds = ("norm_kind", "feed_forward", "residual_factor", "norm_offset")
-    arguments = {name: view[name] for name in (*same, *kinds)}
+    kinds = ("norm_kind", "feed_forward", "feed_forward_bias")
+    factors = ("residual_factor", "norm_offset")
+    arguments = {name: view[name] for name in (*same, *kinds, *factors)}
     if view["feed_forward"] == "moe":
         names = (field.name for field in dataclasses.fields(MixtureOptions))
         arguments["moe"] = MixtureOptions(**{name: view[name] for name in names})
@@ -101,10 +102,7 @@ def _block(view: Config) -> dict[str, Any]:
 
 
 def _final_norm(config: Config) -> torch.nn.Module | None:
-    if not config["final_norm"]:
-        return None
-    names = ("norm_kind", "d_model", "norm_eps", "norm_offset")
-    return make_norm(*(config[name] for name in names))
+    return norm_of(config) if config["final_norm"] else None
 
 
 def make_encoder(config: Config, causal: bool) -> TransformerEncoder:

@@ -21,6 +21,7 @@ from tarn.models._parts import (
     first_places,
     logits_of,
     make_embedding,
+    make_input_norm,
     mask_of,
     mean_over_valid,
     outputs_of,
@@ -49,6 +50,9 @@ class _TokenModel(torch.nn.Module):
         self.register_module(name, tokens)
         if table is not None:
             self.pos_embedding = table
+        norm = make_input_norm(config)
+        if norm is not None:
+            self.input_norm = norm
         stack = make_encoder(config, causal)
         self.layers: torch.nn.ModuleList = stack.layers
         self.register_module("norm", stack.norm)
@@ -56,7 +60,7 @@ class _TokenModel(torch.nn.Module):
             outputs_of(config), config["d_model"], config["tied_head"], config["logit_factor"]
         )
         owner = type(self).__name__
-        embedding = Embedding(owner, config, self._modules, name, "pos_embedding")
+        embedding = Embedding(owner, config, self._modules, name, "pos_embedding", "input_norm")
         self._unregistered = embedding, borrowing(stack, self)
 
     @property
@@ -204,6 +208,8 @@ class Seq2Seq(torch.nn.Module):
     target_embedding: torch.nn.Module
     pos_embedding: torch.nn.Module
     target_pos_embedding: torch.nn.Module | None
+    input_norm: torch.nn.Module | None
+    target_input_norm: torch.nn.Module | None
 
     def __init__(self, config: Mapping[str, Any] | None = None, **keys: Any) -> None:
         super().__init__()
@@ -214,6 +220,9 @@ class Seq2Seq(torch.nn.Module):
         self.target_embedding, target_table = make_embedding(finished)
         if table is not None:
             self.pos_embedding, self.target_pos_embedding = table, target_table
+        if finished["input_norm"]:
+            self.input_norm = make_input_norm(finished)
+            self.target_input_norm = make_input_norm(finished)
         self.encoder: TransformerEncoder = make_encoder(finished, causal=False)
         self.decoder: TransformerDecoder = make_decoder(finished)
         self.predictor: Predictor = Predictor(
@@ -224,14 +233,14 @@ class Seq2Seq(torch.nn.Module):
         )
 
     def _source(self, tokens: torch.Tensor) -> torch.Tensor:
-        return self._embedding("value_embedding", "pos_embedding")(tokens)
+        return self._embedding("value_embedding", "pos_embedding", "input_norm")(tokens)
 
     @property
     def _target(self) -> Embedding:
-        return self._embedding("target_embedding", "target_pos_embedding")
+        return self._embedding("target_embedding", "target_pos_embedding", "target_input_norm")
 
-    def _embedding(self, tokens: str, table: str) -> Embedding:
-        return Embedding(type(self).__name__, self.config, self._modules, tokens, table)
+    def _embedding(self, tokens: str, table: str, norm: str) -> Embedding:
+        return Embedding(type(self).__name__, self.config, self._modules, tokens, table, norm)
 
     def forward(
         self,

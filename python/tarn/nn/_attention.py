@@ -218,7 +218,13 @@ def make_attention(
         if not causal:
             raise ValueError(f"causal: want True for {mixer!r}, got False")
         config = {"attention": mixer, **sizes, **options}
-        return make_mixer(finished(config))
+        made = make_mixer(finished(config))
+        if made.passes:
+            raise ValueError(
+                f"{mixer}: want one that passes no rows to later layers, which only the models "
+                "of tarn.models do"
+            )
+        return made
     others = options.keys() - {"d_key", "d_value"} - _taken(attention_type(mixer, causal))
     if may_be_mixer(mixer) and others and options.keys() <= tables.config_fields().keys():
         sizes = {"d_model": d_model, "n_heads": heads, "n_layers": 1}

@@ -13,6 +13,7 @@ from tarn import _tables as tables
 from tarn._configurations import layer_facts
 from tarn._fused import Branch, whole
 from tarn._hooks import hooked
+from tarn._passed_rows import PassedRows
 from tarn.masking import BaseMask, MaskError
 from tarn.recurrent._inputs import Lengths, State, begin, lengths_of
 from tarn.recurrent._state import AttentionState
@@ -37,6 +38,7 @@ class Mixer(torch.nn.Module):
     """
 
     state_rows: list[tables.Row]
+    passes: bool = False  # whether it makes or reads rows that layers pass on
 
     def __init__(self, view: View):
         super().__init__()
@@ -68,11 +70,13 @@ class Mixer(torch.nn.Module):
         attn_mask: BaseMask | None = None,
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
+        passed: PassedRows | None = None,
     ) -> torch.Tensor:
         """x [B, T, d_model] -> the same shape; the other arguments are those with which
         the layers of `tarn.transformers` call an attention. Raises MaskError for an
         attention mask that is not causal, ValueError for keys other than x."""
-        return whole(self.masked(x, keys, values, attn_mask, query_lengths, key_lengths))
+        masks = (attn_mask, query_lengths, key_lengths)
+        return whole(self.masked(x, keys, values, *masks, passed))
 
     def masked(
         self,
@@ -82,6 +86,7 @@ class Mixer(torch.nn.Module):
         attn_mask: BaseMask | None = None,
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
+        passed: PassedRows | None = None,
     ) -> Branch:
         """forward, as the layers call it."""
         if any(other is not None and other is not x for other in (keys, values)):
@@ -89,8 +94,8 @@ class Mixer(torch.nn.Module):
         if attn_mask is not None and attn_mask.causal_offset != 0 and x.shape[1] > 1:
             raise MaskError(f"{self.kind}: attn_mask: want a lower triangular mask, got another")
         if key_lengths is None or key_lengths._all_ones:  # known without reading a matrix
-            return self.unbiased(x)
-        return self.unbiased(x, key_lengths.bool_matrix)
+            return self.unbiased(x, **PassedRows.given(passed))
+        return self.unbiased(x, key_lengths.bool_matrix, **PassedRows.given(passed))
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
         """forward under key_mask [B, T] bool; nothing is left to be applied."""
@@ -101,17 +106,25 @@ class Mixer(torch.nn.Module):
 
     @hooked
     def prefill(
-        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+        self,
+        x: torch.Tensor,
+        state: State = None,
+        lengths: Lengths | None = None,
+        passed: PassedRows | None = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [B, T, d_model], the tokens after those of a state (None: from the
         first) -> ([B, T, d_model], new state), equal to T calls of step. lengths
         [B]: tokens of each row. Raises ValueError for another module's state, or
         where the mixer has no recurrent form."""
-        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        branch, new_state = self.unbiased_prefill(x, lengths, state, passed)
         return whole(branch), new_state
 
     def unbiased_prefill(
-        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+        self,
+        x: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: State = None,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, AttentionState]:
         """prefill, as the layers call it."""
         if not self._recurrent:
@@ -123,18 +136,22 @@ class Mixer(torch.nn.Module):
         tensors = self._first(x) if held is None else self._own(held.tensors)
         before = torch.zeros_like(new) if held is None else held.steps
         given = None if lengths is None else new
-        branch, tensors = self._continue(x, given, tensors, before)
+        branch, tensors = self._continue(x, given, tensors, before, **PassedRows.given(passed))
         return branch, AttentionState(self.kind, tensors, before + new, facts)
 
     @hooked
-    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+    def step(
+        self, x: torch.Tensor, state: State = None, passed: PassedRows | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
-        branch, new_state = self.unbiased_step(x, state)
+        branch, new_state = self.unbiased_step(x, state, passed)
         return whole(branch), new_state
 
-    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
+    def unbiased_step(
+        self, x: torch.Tensor, state: State = None, passed: PassedRows | None = None
+    ) -> tuple[Branch, AttentionState]:
         """step, as the layers call it."""
-        branch, new_state = self.unbiased_prefill(x[:, None], None, state)
+        branch, new_state = self.unbiased_prefill(x[:, None], None, state, passed)
         branch = Branch(*branch)
         return branch._replace(rows=branch.rows[:, 0]), new_state
 

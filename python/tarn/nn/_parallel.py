@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from tarn._passed_rows import PassedRows, handed
 from tarn._fused import Branch, unbiased, whole
 from tarn._hooks import heard, hooked
 from tarn.attention.attention_layer import advanced, branch_of
@@ -38,6 +39,7 @@ class ParallelMixer(torch.nn.Module):
         self.kind = kind
         self.branches: torch.nn.ModuleList = torch.nn.ModuleList(branches)
         self.factors: tuple[float, ...] = tuple(factors or (1.0,) * len(branches))
+        self.passes: bool = any(getattr(branch, "passes", False) for branch in branches)
 
     def forward(
         self,
@@ -47,14 +49,16 @@ class ParallelMixer(torch.nn.Module):
         attn_mask: BaseMask | None = None,
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
+        passed: PassedRows | None = None,
         *,
         key_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """x [B, T, d_model] -> the same shape; the other arguments are those of the
         branches. Raises what they raise, ValueError for keys other than x."""
-        if keys is None and attn_mask is None and query_lengths is None and key_lengths is None:
+        masks = (attn_mask, query_lengths, key_lengths)
+        if keys is None and all(mask is None for mask in masks):
             return whole(self.unbiased(x, key_mask))
-        return whole(self.masked(x, keys, values, attn_mask, query_lengths, key_lengths))
+        return whole(self.masked(x, keys, values, *masks, passed))
 
     def masked(
         self,
@@ -64,6 +68,7 @@ class ParallelMixer(torch.nn.Module):
         attn_mask: BaseMask | None = None,
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
+        passed: PassedRows | None = None,
     ) -> Branch:
         """forward, as the layers of `tarn.models` call it."""
         if any(other is not None and other is not x for other in (keys, values)):
@@ -73,7 +78,12 @@ class ParallelMixer(torch.nn.Module):
             "query_lengths": query_lengths,
             "key_lengths": key_lengths,
         }
-        return self._added(lambda branch: branch_of(branch, x, x, **masks))
+
+        def read(branch: Any) -> Branch:
+            own = {} if passed is None else handed(branch, passed)
+            return branch_of(branch, x, x, **masks, **own)
+
+        return self._added(read)
 
     def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
         """forward under key_mask [B, T] bool, as the layers of `tarn.nn` call it."""
@@ -87,37 +97,55 @@ class ParallelMixer(torch.nn.Module):
 
     @hooked
     def prefill(
-        self, x: torch.Tensor, state: State = None, lengths: Lengths | None = None
+        self,
+        x: torch.Tensor,
+        state: State = None,
+        lengths: Lengths | None = None,
+        passed: PassedRows | None = None,
     ) -> tuple[torch.Tensor, AttentionState]:
         """x [B, T, d_model], the tokens after those of a state (None: from the
         first) -> ([B, T, d_model], new state), as the branches do."""
-        branch, new_state = self.unbiased_prefill(x, lengths, state)
+        branch, new_state = self.unbiased_prefill(x, lengths, state, passed)
         return whole(branch), new_state
 
     def unbiased_prefill(
-        self, x: torch.Tensor, lengths: Lengths | None = None, state: State = None
+        self,
+        x: torch.Tensor,
+        lengths: Lengths | None = None,
+        state: State = None,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, AttentionState]:
         """prefill, as the layers call it."""
-        return self._advanced("prefill", x, state, lengths=lengths)
+        return self._advanced("prefill", x, state, passed, lengths=lengths)
 
     @hooked
-    def step(self, x: torch.Tensor, state: State = None) -> tuple[torch.Tensor, AttentionState]:
+    def step(
+        self, x: torch.Tensor, state: State = None, passed: PassedRows | None = None
+    ) -> tuple[torch.Tensor, AttentionState]:
         """One token of each row, x [B, d_model] -> ([B, d_model], new state)."""
-        branch, new_state = self.unbiased_step(x, state)
+        branch, new_state = self.unbiased_step(x, state, passed)
         return whole(branch), new_state
 
-    def unbiased_step(self, x: torch.Tensor, state: State = None) -> tuple[Branch, AttentionState]:
+    def unbiased_step(
+        self, x: torch.Tensor, state: State = None, passed: PassedRows | None = None
+    ) -> tuple[Branch, AttentionState]:
         """step, as the layers call it."""
-        return self._advanced("step", x, state)
+        return self._advanced("step", x, state, passed)
 
     def _advanced(
-        self, method: str, x: torch.Tensor, state: State, **options: Any
+        self,
+        method: str,
+        x: torch.Tensor,
+        state: State,
+        passed: PassedRows | None,
+        **options: Any,
     ) -> tuple[Branch, AttentionState]:
         before = self._split(state, x.shape[0])
         after: list[AttentionState] = []
 
         def advance(branch: Any) -> Branch:
             own = {"state": before[len(after)], **options}
+            own.update({} if passed is None else handed(branch, passed))
             out, new_state = advanced(branch, method, x, **own)
             after.append(new_state)
             return out

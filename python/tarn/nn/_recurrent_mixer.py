@@ -6,6 +6,7 @@ from __future__ import annotations
 import torch
 
 from tarn import ops
+from tarn._passed_rows import PassedRows
 from tarn._fused import Branch
 from tarn.nn._gated_parts import wide
 from tarn.nn._mixer import Mixer, Tensors
@@ -15,11 +16,16 @@ class RecurrentMixer(Mixer):
     """The base of mixers that define `_run` and end in out_projection. Their states are
     float32, float64 under float64 weights."""
 
-    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
+    def unbiased(
+        self,
+        x: torch.Tensor,
+        key_mask: torch.Tensor | None = None,
+        passed: PassedRows | None = None,
+    ) -> Branch:
         """Does what Mixer.unbiased does; out_projection is left to be applied."""
         if key_mask is not None:
             key_mask = key_mask.to(x.device).expand(x.shape[:2])
-        return self._run(x, key_mask, None, None, None)[0]
+        return self._run(x, key_mask, None, None, None, **PassedRows.given(passed))[0]
 
     def mix(
         self, x: torch.Tensor, kept: torch.Tensor, state: Tensors
@@ -36,8 +42,10 @@ class RecurrentMixer(Mixer):
         lengths: torch.Tensor | None,
         state: Tensors,
         steps: torch.Tensor,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, Tensors]:
-        return self._run(x, None, None if lengths is None else lengths.to(x.device), state, steps)
+        own = None if lengths is None else lengths.to(x.device)
+        return self._run(x, None, own, state, steps, **PassedRows.given(passed))
 
     def _first(self, x: torch.Tensor) -> Tensors:
         return super()._first(wide(x))

@@ -11,6 +11,7 @@ import torch
 
 from tarn import ops
 from tarn._configurations import layer_facts
+from tarn._passed_rows import PassedRows
 from tarn._fused import Branch
 from tarn._token_shift import last_row
 from tarn.nn._gated_parts import kept_rows, split, want_read
@@ -39,6 +40,8 @@ class RwkvMixer(RecurrentMixer):
     bonus: torch.nn.Parameter
     key_scale: torch.nn.Parameter
     key_rate: torch.nn.Parameter
+    value_down_projection: torch.nn.Linear
+    value_up_projection: torch.nn.Linear
     norm: Any
     shift_up_projection: Any
     shift_down_projection: torch.nn.Linear
@@ -52,6 +55,8 @@ class RwkvMixer(RecurrentMixer):
         shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
+        self.passes = self.seven and view["value_residual"]
+        self._reads = bool(view.get("reads_passed"))
         self._begin(layer, max(view["n_layers"], 1))
 
     def extra_repr(self) -> str:
@@ -84,6 +89,8 @@ class RwkvMixer(RecurrentMixer):
         if self.seven:
             ups["decay"] = -6.5 + 5 * ramp ** (0.85 + math.sqrt(rising))
             ups["rate"] = torch.zeros(width)
+            if self._reads:
+                ups["value"] = 0.73 - 0.4 * (ramp - 0.5)
             self.bonus.fill_(-0.04)
             self.key_scale.fill_(0.71)
             self.key_rate.fill_(1.02)
@@ -106,16 +113,17 @@ class RwkvMixer(RecurrentMixer):
         lengths: torch.Tensor | None,
         state: Tensors | None,
         steps: torch.Tensor | None,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
-        lengths [B]: which count."""
+        lengths [B]: which count. passed: the values of the first layer, which sets them."""
         want_read(self)
         x = kept_rows(x, kept)
         before = None if state is None else state["shift"]
         rows = self._mixtures(x, ops.token_shift(x, before=before))
         queries = self._split(self._map("query", rows[0]))
         keys = self._map("key", rows[2])
-        values = self._split(self._map("value", rows[3]))
+        values = self._split(self._shared_values(rows[3], passed))
         decays = self._map("decay_up", torch.tanh(self._map("decay_down", rows[1])))
         options: dict[str, Any] = {"lengths": lengths, "return_state": state is not None}
         if state is not None:
@@ -146,6 +154,18 @@ class RwkvMixer(RecurrentMixer):
         return Branch(
             self._finish(out, queries, keys, values, factors), None, self.out_projection.weight
         ), new_state
+
+    def _shared_values(self, x: torch.Tensor, passed: PassedRows | None) -> torch.Tensor:
+        """The values, of which layers after the first take a share from its own."""
+        values = self._map("value", x)
+        if self._reads:
+            if passed is None or passed.rows is None:
+                raise ValueError(f"{self.kind}: passed: want rows of an earlier layer, got none")
+            share = torch.sigmoid(self._map("value_up", self._map("value_down", x)))
+            return torch.lerp(values, passed.rows, share)
+        if self.passes and passed is not None:
+            passed.rows = values
+        return values
 
     def _map(self, name: str, x: torch.Tensor) -> torch.Tensor:
         projection = getattr(self, f"{name}_projection")

@@ -27,6 +27,13 @@ RwkvSizes RwkvSizesOf(const ModelConfig& layer) {
   s.rank = given > 0 ? given : std::max<int64_t>(8, root);
   s.gate_rank = 2 * s.rank;
   s.shift_rank = s.rank;
+  const int64_t value_root =
+      static_cast<int64_t>(
+          std::lround(1.7 * std::sqrt(static_cast<double>(s.d_model)) / 8)) *
+      8;
+  s.value_rank = given > 0 ? (given + 1) / 2 : std::max<int64_t>(8, value_root);
+  s.passes_values = s.seven && KeyOf<bool>(layer, "value_residual");
+  s.reads_values = s.passes_values && layer.reads_passed;
   s.norm_eps = layer.norm_eps * static_cast<double>(s.d_key);
   return s;
 }

@@ -10,8 +10,9 @@
 //   o = dplr_attention(q, k', v, reads -c, writes c * a, g), scale 1
 //   z = group_norm(o) + (sum_c q k' bonus) v a head
 //   out = W_out (z * up_g sigma(down_g y_g))
-// The paper also adds a share of the first layer's values to those of later
-// layers, which this form leaves out: a layer depends on its input alone.
+// With value_residual, as in the paper, layers after the first also read the
+// values v_1 of the first:
+//   v += (v_1 - v) * sigma(up_v down_v y_v + bias)
 //
 // RWKV-6: y_n = y + D * (token_shift[n] + up_n tanh(down_n (y + shift_base *
 // D)))
@@ -45,6 +46,9 @@ struct RwkvSizes {
   int64_t rank;        // of decays and rates
   int64_t gate_rank;   // of the output gate, RWKV-7
   int64_t shift_rank;  // of the shifts, RWKV-6
+  int64_t value_rank;  // of the share of the first layer's values, RWKV-7
+  bool passes_values;  // whether layers share the values of the first one
+  bool reads_values;   // whether this layer is a later one
   double norm_eps;     // of the group norm: d_key times the model's
 };
 

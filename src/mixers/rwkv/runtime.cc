@@ -1,8 +1,13 @@
 #include "mixers/rwkv/runtime.h"
 
+#include <algorithm>
+
+#include "kernels/activation/activation.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
 #include "kernels/dplr/dplr_attention.h"
+#include "kernels/entry_forms/entry_forms.h"
+#include "kernels/gate_correction/gate_correction.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/token_shift/token_shift.h"
 #include "kernels/unit_norm/unit_norm.h"
@@ -32,6 +37,12 @@ class Seven final : public TokenShift {
     rate_up_ = matrix("rate_up_projection", w, s_.rank, true);
     gate_down_w_ = matrix("gate_down_projection", s_.gate_rank, d);
     gate_up_ = matrix("gate_up_projection", w, s_.gate_rank);
+    if (s_.reads_values) {
+      value_down_w_ = matrix("value_down_projection", s_.value_rank, d);
+      value_up_ = matrix("value_up_projection", w, s_.value_rank, true);
+      value_down_ = Keep(s_.value_rank);
+      share_ = Keep(w);
+    }
     rate_down_ = Keep(s_.rank);
     gate_down_ = Keep(s_.gate_rank);
     rate_ = Keep(w);  // a, then what is written: c a
@@ -60,6 +71,7 @@ class Seven final : public TokenShift {
     Multiply(block, w_query_, mixed_ + kShiftQuery * d, query_);
     Multiply(block, w_key_, mixed_ + kShiftKey * d, key_);
     Multiply(block, w_value_, mixed_ + kShiftValue * d, value_);
+    ShareValues(block);
     Multiply(block, decay_down_w_, mixed_ + kShiftDecay * d, decay_down_);
     Multiply(block, rate_down_w_, mixed_ + kShiftRate * d, rate_down_);
     Multiply(block, gate_down_w_, mixed_ + kShiftGate * d, gate_down_);
@@ -96,22 +108,45 @@ class Seven final : public TokenShift {
     float* out = block.out[row];
     GatedNormRow(norm_, out, /*gate=*/nullptr, norm_weight_.data(),
                  norm_bias_.data(), out);
-    for (int64_t head = 0; head < s_.heads; ++head) {
-      const int64_t at = head * s_.d_key;
-      const float* q = extra + query_ + at;
-      const float* k = extra + key_ + at;
-      const float* v = extra + value_ + at;
-      const float* u = bonus_.data() + at;
-      const float* gate = extra + gate_ + at;
-      float weight = 0.0f;
-      for (int64_t i = 0; i < s_.d_key; ++i) weight += q[i] * k[i] * u[i];
-      for (int64_t i = 0; i < s_.d_key; ++i) {
-        out[at + i] = (out[at + i] + weight * v[i]) * gate[i];
-      }
-    }
+    const GateCorrectionInputs in = {.tokens = 1,
+                                     .heads = s_.heads,
+                                     .width = s_.d_key,
+                                     .o = out,
+                                     .r = extra + query_,
+                                     .k = extra + key_,
+                                     .v = extra + value_,
+                                     .g = extra + gate_,
+                                     .weight = bonus_.data()};
+    SerialExecutor serial;
+    GateCorrectionForward(in, out, serial);
+  }
+
+  int64_t passed_width() const override {
+    return s_.passes_values ? s_.width : 0;
   }
 
  private:
+  // The values of the first layer go to the later ones, which add a share.
+  void ShareValues(MixerBlock& block) const {
+    if (!s_.passes_values) return;
+    if (s_.reads_values) {
+      Multiply(block, value_down_w_, mixed_ + kShiftValue * s_.d_model,
+               value_down_);
+      Multiply(block, value_up_, value_down_, share_);
+    }
+    block.ForRows(4 * s_.width, [&](int64_t row) {
+      float* values = block.extra[row] + value_;
+      float* first = block.passed[row];
+      if (!s_.reads_values) {
+        std::copy_n(values, s_.width, first);
+        return;
+      }
+      float* share = block.extra[row] + share_;
+      SigmoidRow(share, s_.width, share);
+      ShiftedRow(values, first, share, s_.width, values);
+    });
+  }
+
   void Prepare(const MixerBlock& block, int64_t row) const {
     float* extra = block.extra[row];
     float *gates = extra + gates_, *rate = extra + rate_, *key = extra + key_,
@@ -119,10 +154,16 @@ class Seven final : public TokenShift {
     DecayGateRow(decay_, gates, gates, nullptr);
     SigmoidRow(rate, s_.width, rate);
     for (int64_t i = 0; i < s_.width; ++i) {
-      const size_t c = static_cast<size_t>(i);
-      reads[i] = -key[i] * key_scale_[c];
-      key[i] *= 1.0f + (rate[i] - 1.0f) * key_rate_[c];
+      reads[i] = -key[i] * key_scale_[static_cast<size_t>(i)];
     }
+    const EntryFormCall mixed = {.form = EntryForm::kMixedGate,
+                                 .rows = 1,
+                                 .width = s_.width,
+                                 .x = {key, s_.width},
+                                 .y = {rate, s_.width},
+                                 .weight = key_rate_.data()};
+    SerialExecutor serial;
+    EntryFormForward(mixed, mixed.x, serial);
     UnitRow(s_.heads, s_.d_key, kUnitEps, reads);
     for (int64_t i = 0; i < s_.width; ++i) rate[i] *= -reads[i];
   }
@@ -130,7 +171,9 @@ class Seven final : public TokenShift {
   const std::vector<float> key_scale_, key_rate_;  // [H K]
   WeightMatrix w_query_, w_key_, w_value_, decay_down_w_, decay_up_;
   WeightMatrix rate_down_w_, rate_up_, gate_down_w_, gate_up_;
+  WeightMatrix value_down_w_, value_up_;
   GateRow decay_;
+  int64_t value_down_ = -1, share_ = -1;
   int64_t rate_down_ = -1, gate_down_ = -1, rate_ = -1, reads_ = -1, gate_ = -1;
 };
 
@@ -145,7 +188,8 @@ class Six final : public TokenShift {
     };
     shift_down_w_ =
         matrix("shift_down_projection", s_.inputs * s_.shift_rank, d);
-    shift_up_ = tensors.Vector("shift_up_projection.weight");
+    shift_up_ = Matrices(tensors, "shift_up_projection.weight", s_.inputs, d,
+                         s_.shift_rank);
     w_query_ = matrix("query_projection", w, d);
     w_key_ = matrix("key_projection", w, d);
     w_value_ = matrix("value_projection", w, d);
@@ -166,21 +210,20 @@ class Six final : public TokenShift {
                  block.extra[row] + mixed_);
     });
     Multiply(block, shift_down_w_, mixed_, shift_down_);
-    block.ForRows(s_.inputs * d * rank, [&](int64_t row) {
+    block.ForRows(4 * s_.inputs * rank, [&](int64_t row) {
       float* down = block.extra[row] + shift_down_;
       TanhRow(down, s_.inputs * rank, down);
+    });
+    for (int64_t n = 0; n < s_.inputs; ++n) {
+      Multiply(block, shift_up_[static_cast<size_t>(n)], shift_down_ + n * rank,
+               mixed_ + n * d);
+    }
+    block.ForRows(2 * s_.inputs * d, [&](int64_t row) {
       const float* y = block.in[row];
       const float* before = Before(block, row, layer);
-      for (int64_t n = 0; n < s_.inputs; ++n) {
-        const float* up = shift_up_.data() + n * d * rank;
-        float* mixed = block.extra[row] + mixed_ + n * d;  // shifts first
-        for (int64_t i = 0; i < d; ++i) {
-          float shift = shift_[static_cast<size_t>(n * d + i)];
-          for (int64_t r = 0; r < rank; ++r) {
-            shift += up[i * rank + r] * down[n * rank + r];
-          }
-          mixed[i] = shift;
-        }
+      float* mixed = block.extra[row] + mixed_;  // shifts first
+      AddToRow(shift_.data(), s_.inputs * d, mixed);
+      for (int64_t n = 0; n < s_.inputs; ++n, mixed += d) {
         ShiftedRow(y, before, mixed, d, mixed);
       }
     });
@@ -227,8 +270,8 @@ class Six final : public TokenShift {
   }
 
  private:
-  const std::vector<float> base_;  // shift_base [D]
-  std::vector<float> shift_up_;    // [inputs, D, rank]
+  const std::vector<float> base_;       // shift_base [D]
+  std::vector<WeightMatrix> shift_up_;  // [inputs] of [D, rank]
   WeightMatrix shift_down_w_, w_query_, w_key_, w_value_, w_gate_;
   WeightMatrix decay_down_w_, decay_up_;
   GateRow decay_;

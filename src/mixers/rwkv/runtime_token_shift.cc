@@ -39,6 +39,15 @@ WeightMatrix TokenShift::Matrix(MixerTensors& tensors, const std::string& name,
   return matrix;
 }
 
+std::vector<WeightMatrix> TokenShift::Matrices(MixerTensors& tensors,
+                                               const std::string& name,
+                                               int64_t count, int64_t rows,
+                                               int64_t inputs) {
+  std::vector<WeightMatrix> all = tensors.Matrices(name, count, rows, inputs);
+  for (const WeightMatrix& matrix : all) matrix_bytes_ += matrix.bytes();
+  return all;
+}
+
 void TokenShift::Multiply(MixerBlock& block, const WeightMatrix& w,
                           int64_t from, int64_t to) const {
   PackedMatMul(block.extra.data + from, block.extra.stride, block.rows(), w,

@@ -64,6 +64,10 @@ class TokenShift : public RuntimeMixer {
   /// A matrix without a bias, or with one; its bytes are counted.
   WeightMatrix Matrix(MixerTensors& tensors, const std::string& name,
                       int64_t rows, int64_t inputs, bool bias = false);
+  /// The matrices of a tensor [count * rows, inputs]; their bytes are counted.
+  std::vector<WeightMatrix> Matrices(MixerTensors& tensors,
+                                     const std::string& name, int64_t count,
+                                     int64_t rows, int64_t inputs);
   /// The rows of a segment, `width` columns of `extra`.
   TensorView View(const MixerBlock& block, const Segment& segment,
                   int64_t column, int64_t width) const;

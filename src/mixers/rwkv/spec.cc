@@ -29,6 +29,11 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
     add("rate_down_projection.weight", {s.rank, d});
     add("rate_up_projection.weight", {w, s.rank});
     add("rate_up_projection.bias", {w});
+    if (s.reads_values) {
+      add("value_down_projection.weight", {s.value_rank, d});
+      add("value_up_projection.weight", {w, s.value_rank});
+      add("value_up_projection.bias", {w});
+    }
     add("gate_down_projection.weight", {s.gate_rank, d});
     add("gate_up_projection.weight", {w, s.gate_rank});
     add("key_scale", {w});
@@ -83,6 +88,15 @@ std::vector<MixerSpec> Mixers() {
                    .place = 5};
   MixerSpec seven = six;
   seven.name = "rwkv7";
+  seven.optional_sections = {"rwkv"};
+  seven.passed = [](const ModelConfig& layer) {
+    const RwkvSizes s = RwkvSizesOf(layer);
+    return s.passes_values ? s.width : 0;
+  };
+  seven.keys = {{.name = "value_residual",
+                 .help = "layers of 'rwkv7' after the first add a share of its "
+                         "values to theirs",
+                 .type = FlagKey{false}}};
   return {six, seven};
 }
 

@@ -1,5 +1,6 @@
 // The parts made of two or three products (feed_forward/parts.cc): mlp,
 // swiglu, geglu, relu2, and none.
+#include "config/feed_forward_form.h"
 #include "kernels/moe/passes.h"
 #include "runtime/feed_forward/feed_forward.h"
 
@@ -18,7 +19,7 @@ class ProductPart : public RuntimeFeedForward {
               bool gated)
       : linear1_(LinearOf(tensors, "linear1", layer.d_ff, layer.d_model, bias)),
         linear3_(gated ? LinearOf(tensors, "linear3", layer.d_ff, layer.d_model,
-                                  false)
+                                  bias)
                        : WeightMatrix()),
         linear2_(
             LinearOf(tensors, "linear2", layer.d_model, layer.d_ff, bias)) {}
@@ -44,7 +45,7 @@ class FinishedPart final : public ProductPart {
  public:
   FinishedPart(const ModelConfig& layer, MixerTensors& tensors, bool gated,
                MatMulFinish finish)
-      : ProductPart(layer, tensors, /*bias=*/!gated, gated) {
+      : ProductPart(layer, tensors, HasBiases(layer, !gated), gated) {
     team_ = {&linear1_, gated ? &linear3_ : nullptr, &linear2_, finish};
   }
 
@@ -64,7 +65,8 @@ class PassedPart final : public ProductPart {
  public:
   PassedPart(const ModelConfig& layer, MixerTensors& tensors, bool gated,
              ExpertActivation activation)
-      : ProductPart(layer, tensors, /*bias=*/false, gated),
+      : ProductPart(layer, tensors, HasBiases(layer, /*by_itself=*/false),
+                    gated),
         gated_(gated),
         activation_(activation) {}
 

@@ -35,6 +35,8 @@ class RuntimeMixer {
   /// Bytes of all weights as held.
   virtual int64_t bytes() const { return in_.bytes() + out_.bytes(); }
 
+  /// Floats of a row of `passed` that it makes or reads (MixerSpec::passed).
+  virtual int64_t passed_width() const { return 0; }
   /// Floats that the mixer keeps in `extra` for each row, and floats of scratch
   /// that a worker needs for the segments of a block.
   virtual int64_t row_floats() const { return 0; }
@@ -74,7 +76,8 @@ class MixerTensors {
   virtual WeightMatrix Stack(const std::vector<std::string>& names,
                              const std::vector<int64_t>& rows, int64_t inputs,
                              bool biases) = 0;
-  /// The matrices of a tensor [count, outputs, inputs].
+  /// The matrices of a tensor [count, outputs, inputs] or [count * outputs,
+  /// inputs].
   virtual std::vector<WeightMatrix> Matrices(const std::string& name,
                                              int64_t count, int64_t outputs,
                                              int64_t inputs) = 0;

@@ -47,9 +47,10 @@ class MixerBlock {
   /// The executor for kernels that split their work themselves.
   Executor& executor() { return executor_; }
 
-  Rows in;     // [in().outputs()] of the mixer: what its first product made
-  Rows out;    // [out().inputs()]: what its last product reads
-  Rows extra;  // [row_floats()] of the mixer
+  Rows in;      // [in().outputs()] of the mixer: what its first product made
+  Rows out;     // [out().inputs()]: what its last product reads
+  Rows extra;   // [row_floats()] of the mixer
+  Rows passed;  // what the first layer that passes rows on made for the others
   Rows
       places;  // cosines and sines of rotary positions, half RotaryWidth() each
   std::vector<int64_t> positions;  // [rows]

@@ -60,6 +60,13 @@ class Parallel final : public RuntimeMixer {
     for (const Branch& branch : branches_) bytes += branch.mixer->bytes();
     return bytes;
   }
+  int64_t passed_width() const override {
+    int64_t width = 0;
+    for (const Branch& branch : branches_) {
+      width = std::max(width, branch.mixer->passed_width());
+    }
+    return width;
+  }
   int64_t row_floats() const override {
     return in_room_ + out_room_ + extra_room_;
   }

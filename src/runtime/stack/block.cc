@@ -30,6 +30,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
     in_width_ = std::max(in_width_, layer.mixer->in_width());
     out_width_ = std::max(out_width_, layer.mixer->out_width());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
+    passed_width_ = std::max(passed_width_, layer.mixer->passed_width());
     if (layer.feed_forward == nullptr) continue;
     hidden_width_ = std::max(hidden_width_, layer.feed_forward->hidden_width());
     in_width_ = std::max(in_width_, layer.feed_forward->in_width());
@@ -66,6 +67,7 @@ void Block::AssignScratch(int64_t rows) {
   if (!config_.HasPlainSums()) take(branch_, config_.d_model, piece);
   if (position_rows_.width() > 0) take(places, position_rows_.width(), rows);
   if (extra_width_ > 0) take(extra, extra_width_, rows);
+  if (passed_width_ > 0) take(passed, passed_width_, rows);
   row_floats_ = floats;
   scratch_rows_ = rows;
 }
@@ -145,6 +147,7 @@ void Block::EmbedRows() {
   ForRows(2 * config_.d_model, [&](int64_t row) {
     if (computed) position_rows_.Get(positions[row], places[row]);
     Embed(row);
+    if (config_.input_norm) Norm(weights_.input_norm, x_[row], x_[row]);
   });
 }
 

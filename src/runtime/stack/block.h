@@ -51,6 +51,7 @@ class Block : public MixerBlock {
   const StackWeights& weights_;
   int64_t in_width_ = 0, out_width_ = 0;  // of the widest mixer
   int64_t extra_width_ = 0;               // floats it keeps for a row
+  int64_t passed_width_ = 0;              // floats of a row passed on
   int64_t hidden_width_ = 0;              // of the widest feed-forward part
   int64_t piece_rows_ = 1;  // rows that go through a layer at a time
 

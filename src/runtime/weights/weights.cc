@@ -84,14 +84,16 @@ class Packer {
     if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
   }
 
-  // The matrices of a tensor [count, outputs, inputs], one at a time.
+  // The matrices of a tensor [count, outputs, inputs] or [count * outputs,
+  // inputs], one at a time.
   std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
                                      int64_t outputs, int64_t inputs) {
     const WeightTensor& tensor = Find(name);
     block_.resize(static_cast<size_t>(outputs * inputs));
+    const int64_t rows = tensor.shape.size() == 2 ? outputs : 1;
     std::vector<WeightMatrix> matrices;
     for (int64_t i = 0; i < count; ++i) {
-      source_.ReadRows(tensor, {i, i + 1}, block_.data());
+      source_.ReadRows(tensor, {i * rows, (i + 1) * rows}, block_.data());
       matrices.push_back(Matrix(outputs, inputs));
       matrices.back().SetRows(0, outputs, block_.data(), nullptr);
     }
@@ -138,20 +140,22 @@ class Packer {
 // The names of a stack's tensors in the file.
 struct StackNames {
   std::string embedding, positions;  // with ".weight"
-  std::string prefix;                // of layers and norm
-  std::string attention;             // of a layer: "attention."
+  std::string input_norm;
+  std::string prefix;     // of layers and norm
+  std::string attention;  // of a layer: "attention."
 };
 
 StackNames NamesOf(const ModelConfig& config, bool decoder) {
   if (config.arch != Arch::kSeq2seq) {
-    return {"value_embedding.weight", "pos_embedding.weight", "", "attention."};
-  }
-  if (!decoder) {
-    return {"value_embedding.weight", "pos_embedding.weight", "encoder.",
+    return {"value_embedding.weight", "pos_embedding.weight", "input_norm", "",
             "attention."};
   }
-  return {"target_embedding.weight", "target_pos_embedding.weight", "decoder.",
-          "self_attention."};
+  if (!decoder) {
+    return {"value_embedding.weight", "pos_embedding.weight", "input_norm",
+            "encoder.", "attention."};
+  }
+  return {"target_embedding.weight", "target_pos_embedding.weight",
+          "target_input_norm", "decoder.", "self_attention."};
 }
 
 CrossWeights PackCross(Packer& packer, const ModelConfig& config,
@@ -241,6 +245,7 @@ StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
   for (int64_t i = 0; i < layers; ++i) {
     w.layers.push_back(PackLayer(packer, config, names, i, cross));
   }
+  if (config.input_norm) w.input_norm = packer.Norm(names.input_norm, config);
   if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm", config);
   return w;
 }

@@ -49,7 +49,7 @@ struct StackWeights {
   WeightMatrix embedding;        // [vocab, EmbeddingWidth]
   std::vector<float> positions;  // learned: [max_positions, d_model]
   std::vector<LayerWeights> layers;
-  NormWeights norm;  // final_norm only
+  NormWeights input_norm, norm;  // with input_norm, final_norm
 };
 
 struct Weights {

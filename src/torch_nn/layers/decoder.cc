@@ -58,10 +58,10 @@ torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,
 
 torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
                                         const MixerState& memory,
-                                        const RotaryTable& rotary,
+                                        const MixerContext& context,
                                         const torch::Tensor& key_mask) {
   return Rest(x,
-              Unfinished(self_attention->Unprojected(x, rotary, key_mask,
+              Unfinished(self_attention->Unprojected(x, context, key_mask,
                                                      sums_->before(0)),
                          *self_attention),
               memory);
@@ -70,10 +70,10 @@ torch::Tensor DecoderLayerImpl::forward(const torch::Tensor& x,
 torch::Tensor DecoderLayerImpl::Prefill(const torch::Tensor& x,
                                         MixerState& state,
                                         const MixerState& memory,
-                                        const RotaryTable& rotary,
+                                        const MixerContext& context,
                                         const torch::Tensor& lengths) {
   auto [attended, next] =
-      self_attention->Prefill(sums_->Input(0, x), state, rotary, lengths);
+      self_attention->Prefill(sums_->Input(0, x), state, context, lengths);
   state = std::move(next);
   return Rest(x, Finished(std::move(attended), *self_attention), memory);
 }
@@ -108,11 +108,12 @@ torch::Tensor DecoderImpl::forward(const torch::Tensor& x,
                                    const std::vector<MixerState>& memories,
                                    const torch::Tensor& key_mask) {
   CheckMemories(memories);
-  const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
+  PassedRows passed;
+  const MixerContext context(tables_->Rotary(config_, x.size(1), x), &passed);
   torch::Tensor hidden = x;
   for (size_t i = 0; i < layers->size(); ++i) {
-    hidden = layers[i]->as<DecoderLayer>()->forward(hidden, memories[i], rotary,
-                                                    key_mask);
+    hidden = layers[i]->as<DecoderLayer>()->forward(hidden, memories[i],
+                                                    context, key_mask);
   }
   return norm ? norm->forward(hidden) : hidden;
 }
@@ -134,13 +135,15 @@ std::pair<torch::Tensor, StackState> DecoderImpl::Prefill(
     const torch::Tensor& lengths) {
   CheckMemories(state.memories);
   CheckMemories(state.layers);
-  const RotaryTable rotary =
-      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x);
+  PassedRows passed;
+  const MixerContext context(
+      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x),
+      &passed);
   StackState next = state;
   torch::Tensor hidden = x;
   for (size_t i = 0; i < layers->size(); ++i) {
     hidden = layers[i]->as<DecoderLayer>()->Prefill(
-        hidden, next.layers[i], state.memories[i], rotary, lengths);
+        hidden, next.layers[i], state.memories[i], context, lengths);
   }
   return {norm ? norm->forward(hidden) : hidden, std::move(next)};
 }

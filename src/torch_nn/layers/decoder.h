@@ -35,12 +35,12 @@ class DecoderLayerImpl : public torch::nn::Module {
   /// (undefined: all) serves kinds whose outputs depend on later tokens; the
   /// rest are strictly causal.
   torch::Tensor forward(const torch::Tensor& x, const MixerState& memory,
-                        const RotaryTable& rotary = {},
+                        const MixerContext& context = {},
                         const torch::Tensor& key_mask = {});
   /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
   torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
                         const MixerState& memory,
-                        const RotaryTable& rotary = {},
+                        const MixerContext& context = {},
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> self_attention, cross_attention;

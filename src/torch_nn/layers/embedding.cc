@@ -36,12 +36,18 @@ PositionEmbedding::PositionEmbedding(torch::nn::Module& owner,
                                      const ModelConfig& config,
                                      const std::string& prefix)
     : config_(config) {
-  if (config.positions != Positions::kLearned || !config.HasAttention()) return;
-  torch::NoGradGuard no_grad;  // for the in-place initialisation only
-  learned_ = owner.register_module(
-      (prefix == "value_" ? "" : prefix) + "pos_embedding",
-      torch::nn::Embedding(config.max_positions, config.d_model));
-  learned_->weight.normal_(0.0, kSmallEmbedding);
+  if (!config.HasAttention()) return;
+  const std::string own = prefix == "value_" ? "" : prefix;
+  if (config.positions == Positions::kLearned) {
+    torch::NoGradGuard no_grad;  // for the in-place initialisation only
+    learned_ = owner.register_module(
+        own + "pos_embedding",
+        torch::nn::Embedding(config.max_positions, config.d_model));
+    learned_->weight.normal_(0.0, kSmallEmbedding);
+  }
+  if (config.input_norm) {
+    norm_ = owner.register_module(own + "input_norm", MakeNorm(config));
+  }
 }
 
 torch::Tensor PositionEmbedding::Sinusoids(const torch::Tensor& x,
@@ -55,6 +61,14 @@ torch::Tensor PositionEmbedding::operator()(const char* where,
                                             const torch::Tensor& x,
                                             const torch::Tensor& places,
                                             int64_t first) {
+  const torch::Tensor rows = Placed(where, x, places, first);
+  return norm_ != nullptr ? norm_->forward(rows) : rows;
+}
+
+torch::Tensor PositionEmbedding::Placed(const char* where,
+                                        const torch::Tensor& x,
+                                        const torch::Tensor& places,
+                                        int64_t first) {
   if (!config_.HasAttention()) return x;
   const int64_t seq_len = x.size(1);
   switch (config_.positions) {

@@ -5,14 +5,16 @@
 #include <string>
 
 #include "config/model_config.h"
+#include "torch_nn/layers/norms.h"
 #include "torch_nn/layers/positions.h"
 #include "torch_nn/torch.h"
 
 namespace tarn::nn {
 
-/// Adds positions to embedded tokens or frames. It is no module itself: its
-/// table, if any, is the owner's `pos_embedding`, or `{prefix}pos_embedding`
-/// for a prefix other than "value_"; N(0, 0.02^2).
+/// Adds positions to embedded tokens or frames and, with config.input_norm,
+/// normalises the sum. It is no module itself: its table, if any, is the
+/// owner's `pos_embedding`, or `{prefix}pos_embedding` for a prefix other than
+/// "value_", N(0, 0.02^2); the norm is `input_norm` in the same way.
 class PositionEmbedding {
  public:
   PositionEmbedding(torch::nn::Module& owner, const ModelConfig& config,
@@ -23,11 +25,14 @@ class PositionEmbedding {
                            const torch::Tensor& places, int64_t first = 0);
 
  private:
+  torch::Tensor Placed(const char* where, const torch::Tensor& x,
+                       const torch::Tensor& places, int64_t first);
   torch::Tensor Sinusoids(const torch::Tensor& x, const torch::Tensor& places,
                           int64_t width, int64_t first);
 
   ModelConfig config_;
   torch::nn::Embedding learned_{nullptr};  // learned positions only
+  std::shared_ptr<NormLayer> norm_;        // input_norm only
   std::shared_ptr<PositionTables> tables_ = std::make_shared<PositionTables>();
 };
 

@@ -29,31 +29,31 @@ torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,
 }
 
 torch::Tensor EncoderLayerImpl::forward(const torch::Tensor& x,
-                                        const RotaryTable& rotary,
+                                        const MixerContext& context,
                                         const torch::Tensor& key_mask) {
   return Rest(
       x,
-      Unfinished(attention->Unprojected(x, rotary, key_mask, sums_->before(0)),
+      Unfinished(attention->Unprojected(x, context, key_mask, sums_->before(0)),
                  *attention),
       {.key_mask = key_mask});
 }
 
 torch::Tensor EncoderLayerImpl::Piece(const torch::Tensor& x,
                                       const SequenceCut& cut,
-                                      const RotaryTable& rotary) {
+                                      const MixerContext& context) {
   return Rest(
       x,
-      Unfinished(attention->UnprojectedPiece(x, cut, rotary, sums_->before(0)),
+      Unfinished(attention->UnprojectedPiece(x, cut, context, sums_->before(0)),
                  *attention),
       {.cut = &cut});
 }
 
 torch::Tensor EncoderLayerImpl::Prefill(const torch::Tensor& x,
                                         MixerState& state,
-                                        const RotaryTable& rotary,
+                                        const MixerContext& context,
                                         const torch::Tensor& lengths) {
   auto [attended, next] =
-      attention->Prefill(sums_->Input(0, x), state, rotary, lengths);
+      attention->Prefill(sums_->Input(0, x), state, context, lengths);
   const torch::Tensor added = next.lengths - state.lengths;
   state = std::move(next);
   return Rest(x, Finished(std::move(attended), *attention),
@@ -72,21 +72,23 @@ EncoderImpl::EncoderImpl(const ModelConfig& config, bool causal)
 
 torch::Tensor EncoderImpl::forward(const torch::Tensor& x,
                                    const torch::Tensor& key_mask) {
-  const RotaryTable rotary = tables_->Rotary(config_, x.size(1), x);
+  PassedRows passed;
+  const MixerContext context(tables_->Rotary(config_, x.size(1), x), &passed);
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
-    hidden = layer->as<EncoderLayer>()->forward(hidden, rotary, key_mask);
+    hidden = layer->as<EncoderLayer>()->forward(hidden, context, key_mask);
   }
   return norm ? norm->forward(hidden) : hidden;
 }
 
 torch::Tensor EncoderImpl::Piece(const torch::Tensor& x,
                                  const SequenceCut& cut) {
-  const RotaryTable rotary =
-      tables_->Rotary(config_, cut.size(), x, cut.begin());
+  PassedRows passed;
+  const MixerContext context(
+      tables_->Rotary(config_, cut.size(), x, cut.begin()), &passed);
   torch::Tensor hidden = x;
   for (const auto& layer : *layers) {
-    hidden = layer->as<EncoderLayer>()->Piece(hidden, cut, rotary);
+    hidden = layer->as<EncoderLayer>()->Piece(hidden, cut, context);
   }
   return norm ? norm->forward(hidden) : hidden;
 }
@@ -108,13 +110,15 @@ std::pair<torch::Tensor, StackState> EncoderImpl::Prefill(
                         StrCat("a state of ", layers->size(), " layers"),
                         StrCat(state.layers.size()));
   }
-  const RotaryTable rotary =
-      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x);
+  PassedRows passed;
+  const MixerContext context(
+      tables_->RotaryAt(config_, PlacesAfter(state.lengths(), x.size(1)), x),
+      &passed);
   StackState next = state;
   torch::Tensor hidden = x;
   for (size_t i = 0; i < layers->size(); ++i) {
     hidden = layers[i]->as<EncoderLayer>()->Prefill(hidden, next.layers[i],
-                                                    rotary, lengths);
+                                                    context, lengths);
   }
   return {norm ? norm->forward(hidden) : hidden, std::move(next)};
 }

@@ -28,18 +28,20 @@ class EncoderLayerImpl : public torch::nn::Module {
   /// ArgumentError otherwise.
   explicit EncoderLayerImpl(const ModelConfig& config, MixerPlace place = {});
 
-  /// x [B, T, d_model] -> the same shape. `rotary`: MakeRotaryTable(config, T,
-  /// x). `key_mask` [B, T] bool, undefined: all. Dropout draws from torch's
-  /// default generator, in training mode only.
-  torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
+  /// x [B, T, d_model] -> the same shape. `context`: the table
+  /// MakeRotaryTable(config, T, x), and rows that layers pass on. `key_mask`
+  /// [B, T] bool, undefined: all. Dropout draws from torch's default generator,
+  /// in training mode only.
+  torch::Tensor forward(const torch::Tensor& x,
+                        const MixerContext& context = {},
                         const torch::Tensor& key_mask = {});
   /// The rows of a piece of a sequence that is cut over ranks, [B, size,
   /// d_model]; see Mixer::UnprojectedPiece.
   torch::Tensor Piece(const torch::Tensor& x, const SequenceCut& cut,
-                      const RotaryTable& rotary = {});
+                      const MixerContext& context = {});
   /// Takes in the tokens after `state` and replaces it; see Mixer::Prefill.
   torch::Tensor Prefill(const torch::Tensor& x, MixerState& state,
-                        const RotaryTable& rotary = {},
+                        const MixerContext& context = {},
                         const torch::Tensor& lengths = {});
 
   std::shared_ptr<Mixer> attention;

@@ -8,6 +8,7 @@
 #include "torch_nn/layers/feed_forward_moe.h"
 #include "torch_nn/state/lengths.h"
 #include "torch_nn/state/token_shift.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/rows/row_ops.h"
 
 namespace tarn::nn {
@@ -28,22 +29,67 @@ torch::Tensor Dropped(const torch::Tensor& x, const ops::Dropout& dropout) {
   return ops::ResidualNorm(dropped).s;
 }
 
-class Mlp : public FeedForward {
+torch::Tensor SquaredRelu(const torch::Tensor& x) {
+  return torch::relu(x).square();
+}
+
+// W_2 drop(act(W_1 x)) or W_2 drop(act(W_1 x) * W_3 x), of torch's own
+// operators, with biases or without.
+class MapsPart : public FeedForward {
  public:
-  Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : activation_(config.activation),
-        linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, true)),
+  using Curve = torch::Tensor (*)(const torch::Tensor&);
+
+  MapsPart(torch::nn::Module& owner, const ModelConfig& config, Curve curve,
+           bool gated, bool biased)
+      : linear1_(
+            AddLinear(owner, "linear1", config.d_model, config.d_ff, biased)),
         linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, true)) {}
+            AddLinear(owner, "linear2", config.d_ff, config.d_model, biased)),
+        curve_(curve) {
+    if (gated) {
+      linear3_ =
+          AddLinear(owner, "linear3", config.d_model, config.d_ff, biased);
+    }
+  }
 
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces&) const override {
+    torch::Tensor hidden = curve_(Mapped(linear1_, x));
+    if (!linear3_.is_empty()) hidden = hidden * Mapped(linear3_, x);
+    return ops::Affine(Dropped(hidden, dropout), linear2_->weight);
+  }
+  torch::Tensor OutputBias() const override { return linear2_->bias; }
+
+ protected:
+  torch::nn::Linear linear1_, linear2_, linear3_{nullptr};
+
+ private:
+  static torch::Tensor Mapped(const torch::nn::Linear& map,
+                              const torch::Tensor& x) {
+    return ops::Affine(x, map->weight, ops::NoneOr(map->bias));
+  }
+
+  const Curve curve_;
+};
+
+// The kernel computes it with biases.
+class Mlp final : public MapsPart {
+ public:
+  Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
+      : MapsPart(owner, config, CurveOf(config.activation), /*gated=*/false,
+                 HasBiases(config, /*by_itself=*/true)),
+        activation_(config.activation) {}
+
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
+                           const RowPlaces& places) const override {
+    if (!linear1_->bias.defined()) {
+      return MapsPart::operator()(x, dropout, places);
+    }
     return ops::FeedForward(x, linear1_->weight, linear1_->bias,
                             linear2_->weight, activation_, dropout);
   }
-  torch::Tensor OutputBias() const override { return linear2_->bias; }
   bool Describe(ops::LayerRestArguments& arguments) const override {
+    if (!linear1_->bias.defined()) return false;
     arguments.weight1 = linear1_->weight;
     arguments.bias1 = linear1_->bias;
     arguments.weight2 = linear2_->weight;
@@ -53,28 +99,49 @@ class Mlp : public FeedForward {
   }
 
  private:
-  Activation activation_;
-  torch::nn::Linear linear1_, linear2_;  // D -> F -> D
+  static Curve CurveOf(Activation activation) {
+    if (activation == Activation::kRelu) {
+      return [](const torch::Tensor& x) { return torch::relu(x); };
+    }
+    return [](const torch::Tensor& x) { return torch::gelu(x); };
+  }
+
+  const Activation activation_;
 };
 
-class Swiglu : public FeedForward {
+// The kernel computes it without biases.
+class Swiglu final : public MapsPart {
  public:
   Swiglu(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
-        linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, false)),
-        linear3_(
-            AddLinear(owner, "linear3", config.d_model, config.d_ff, false)) {}
+      : MapsPart(
+            owner, config,
+            [](const torch::Tensor& x) { return torch::silu(x); },
+            /*gated=*/true, HasBiases(config, /*by_itself=*/false)) {}
 
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
-                           const RowPlaces&) const override {
+                           const RowPlaces& places) const override {
+    if (linear1_->bias.defined()) {
+      return MapsPart::operator()(x, dropout, places);
+    }
     return ops::SwigluFeedForward(x, linear1_->weight, linear2_->weight,
                                   linear3_->weight, dropout);
   }
+};
 
- private:
-  torch::nn::Linear linear1_, linear2_, linear3_;  // gate, down, up
+class Geglu final : public MapsPart {
+ public:
+  Geglu(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
+      : MapsPart(
+            owner, config,
+            [](const torch::Tensor& x) { return torch::gelu(x); },
+            /*gated=*/true, HasBiases(config, /*by_itself=*/false)) {}
+};
+
+class Relu2 final : public MapsPart {
+ public:
+  Relu2(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
+      : MapsPart(owner, config, SquaredRelu, /*gated=*/false,
+                 HasBiases(config, /*by_itself=*/false)) {}
 };
 
 class ChannelMix : public FeedForward {
@@ -119,58 +186,6 @@ class ChannelMix : public FeedForward {
 
   torch::Tensor token_shift_;            // [D]
   torch::nn::Linear linear1_, linear2_;  // D -> F -> D
-};
-
-// W_2 drop(act(W_1 x)) or W_2 drop(act(W_1 x) * W_3 x), without biases, of
-// torch's own operators.
-class ActivatedPart : public FeedForward {
- public:
-  ActivatedPart(torch::nn::Module& owner, const ModelConfig& config, bool gated)
-      : linear1_(
-            AddLinear(owner, "linear1", config.d_model, config.d_ff, false)),
-        linear2_(
-            AddLinear(owner, "linear2", config.d_ff, config.d_model, false)) {
-    if (gated) {
-      linear3_ =
-          AddLinear(owner, "linear3", config.d_model, config.d_ff, false);
-    }
-  }
-
-  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
-                           const RowPlaces&) const override {
-    torch::Tensor hidden = Activated(ops::Affine(x, linear1_->weight));
-    if (!linear3_.is_empty()) {
-      hidden = hidden * ops::Affine(x, linear3_->weight);
-    }
-    return ops::Affine(Dropped(hidden, dropout), linear2_->weight);
-  }
-
- private:
-  virtual torch::Tensor Activated(const torch::Tensor& x) const = 0;
-
-  torch::nn::Linear linear1_, linear2_, linear3_{nullptr};
-};
-
-class Geglu final : public ActivatedPart {
- public:
-  Geglu(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : ActivatedPart(owner, config, /*gated=*/true) {}
-
- private:
-  torch::Tensor Activated(const torch::Tensor& x) const override {
-    return torch::gelu(x);
-  }
-};
-
-class Relu2 final : public ActivatedPart {
- public:
-  Relu2(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
-      : ActivatedPart(owner, config, /*gated=*/false) {}
-
- private:
-  torch::Tensor Activated(const torch::Tensor& x) const override {
-    return torch::relu(x).square();
-  }
 };
 
 template <typename Part>

@@ -69,9 +69,10 @@ torch::TensorOptions Mixer::WeightOptions() const {
                          : weights.front().options();
 }
 
-torch::Tensor Mixer::forward(const torch::Tensor& x, const RotaryTable& rotary,
+torch::Tensor Mixer::forward(const torch::Tensor& x,
+                             const MixerContext& context,
                              const torch::Tensor& key_mask) {
-  const torch::Tensor out = Unbiased(x, rotary, key_mask);
+  const torch::Tensor out = Unbiased(x, context, key_mask);
   const torch::Tensor bias = OutputBias();
   return bias.defined() ? out + bias : out;
 }
@@ -81,19 +82,26 @@ torch::Tensor Mixer::Projected(const torch::Tensor& rows) const {
   return weight.defined() ? ops::Affine(rows, weight) : rows;
 }
 
-torch::Tensor Mixer::Unbiased(const torch::Tensor& x, const RotaryTable& rotary,
+torch::Tensor Mixer::Unbiased(const torch::Tensor& x,
+                              const MixerContext& context,
                               const torch::Tensor& key_mask) {
-  return Projected(Unprojected(x, rotary, key_mask));
+  return Projected(Unprojected(x, context, key_mask));
 }
 
 torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
-                                 const RotaryTable& rotary,
+                                 const MixerContext& context,
                                  const torch::Tensor& key_mask,
                                  const NormLayer* norm) {
   CheckInput("x", x);
-  CheckRotary(rotary, x);
-  return norm == nullptr ? Mix(x, rotary, key_mask)
-                         : MixNormed(x, *norm, rotary, key_mask);
+  CheckRotary(context.rotary, x);
+  return norm == nullptr ? Mix(x, context, key_mask)
+                         : MixNormed(x, *norm, context, key_mask);
+}
+
+torch::Tensor PassedRows::Read(const char* where) const {
+  if (rows.defined()) return rows;
+  throw ArgumentError(StrCat("Mixer: ", where, ": passed"),
+                      "rows of an earlier layer", "none");
 }
 
 void Mixer::CheckRotary(const RotaryTable& rotary,
@@ -107,10 +115,10 @@ void Mixer::CheckRotary(const RotaryTable& rotary,
 
 torch::Tensor Mixer::UnprojectedPiece(const torch::Tensor& x,
                                       const SequenceCut& cut,
-                                      const RotaryTable& rotary,
+                                      const MixerContext& context,
                                       const NormLayer* norm) {
   CheckInput("x", x);
-  CheckRotary(rotary, x);
+  CheckRotary(context.rotary, x);
   if (x.size(1) != cut.size()) {
     throw ShapeError("Mixer: x", StrCat("a piece of ", cut.size(), " tokens"),
                      ShapeText(x.sizes().vec()));
@@ -124,25 +132,25 @@ torch::Tensor Mixer::UnprojectedPiece(const torch::Tensor& x,
     Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",
            kind(), WhyNotRecurrent());
   }
-  return MixPiece(x, cut, rotary, norm);
+  return MixPiece(x, cut, context, norm);
 }
 
 torch::Tensor Mixer::UnbiasedPiece(const torch::Tensor& x,
                                    const SequenceCut& cut,
-                                   const RotaryTable& rotary) {
-  return Projected(UnprojectedPiece(x, cut, rotary));
+                                   const MixerContext& context) {
+  return Projected(UnprojectedPiece(x, cut, context));
 }
 
 torch::Tensor Mixer::MixPiece(const torch::Tensor&, const SequenceCut&,
-                              const RotaryTable&, const NormLayer*) {
+                              const MixerContext&, const NormLayer*) {
   Refuse("UnprojectedPiece", "a mixer whose sequences can be cut over ranks",
          kind(), "which cannot");
 }
 
 torch::Tensor Mixer::MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                               const RotaryTable& rotary,
+                               const MixerContext& context,
                                const torch::Tensor& key_mask) {
-  return Mix(norm.forward(x), rotary, key_mask);
+  return Mix(norm.forward(x), context, key_mask);
 }
 
 MixerState Mixer::MemoryState(const torch::Tensor& memory,
@@ -199,8 +207,8 @@ MixerState Mixer::InitialState(int64_t batch) const {
 }
 
 std::pair<torch::Tensor, MixerState> Mixer::Prefill(
-    const torch::Tensor& x, const MixerState& state, const RotaryTable& rotary,
-    const torch::Tensor& lengths) {
+    const torch::Tensor& x, const MixerState& state,
+    const MixerContext& context, const torch::Tensor& lengths) {
   CheckInput("x", x);
   if (state_form_ == nullptr || place_.cross) {
     Refuse("Prefill", "a mixer with a recurrent form", kind(),
@@ -214,12 +222,12 @@ std::pair<torch::Tensor, MixerState> Mixer::Prefill(
                                ? lengths.to(torch::kCPU)
                                : torch::full({batch}, seq_len, torch::kInt64)};
   MixerState next = state;
-  torch::Tensor out = Projected(Continue(x, rotary, taken, next));
+  torch::Tensor out = Projected(Continue(x, context, taken, next));
   next.lengths = state.lengths + taken.added;
   return {std::move(out), std::move(next)};
 }
 
-torch::Tensor Mixer::Continue(const torch::Tensor&, const RotaryTable&,
+torch::Tensor Mixer::Continue(const torch::Tensor&, const MixerContext&,
                               const NewTokens&, MixerState&) {
   Refuse("Prefill", "a mixer that can continue", kind(),
          "whose spec has a state and whose module does not read it");

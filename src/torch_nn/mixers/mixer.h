@@ -23,6 +23,25 @@ struct MixerPlace {
   int64_t index = 0;   // its number in the model: random draws depend on it
 };
 
+/// Rows that the first layer of a stack with such a mixer makes for the later
+/// ones (MixerSpec::passed), during one call of the stack.
+struct PassedRows {
+  torch::Tensor rows;  // [B, T, W]; undefined before they are made
+
+  /// Throws ArgumentError naming `where` for rows that no layer has made.
+  torch::Tensor Read(const char* where) const;
+};
+
+/// What a stack gives its mixers besides their rows.
+struct MixerContext {
+  MixerContext() = default;
+  MixerContext(RotaryTable table, PassedRows* rows = nullptr)
+      : rotary(std::move(table)), passed(rows) {}
+
+  RotaryTable rotary;            // of the rows' places
+  PassedRows* passed = nullptr;  // null: a layer that is called by itself
+};
+
 /// Which of how many layers of its stack a mixer is in: first values may
 /// depend on it.
 struct Depth {
@@ -40,14 +59,17 @@ class Mixer : public torch::nn::Module {
   /// or, for cross attention, CrossView); throws ArgumentError otherwise.
   Mixer(const ModelConfig& layer, MixerPlace place);
 
-  /// x [B, T, d_model] -> [B, T, d_model], dtype and device of x. `rotary`:
-  /// MakeRotaryTable(config, T, x). `key_mask` [B, T] bool, true = keep,
-  /// undefined: all; what is not kept has no influence, NaN included.
-  torch::Tensor forward(const torch::Tensor& x, const RotaryTable& rotary = {},
+  /// x [B, T, d_model] -> [B, T, d_model], dtype and device of x. `context`:
+  /// the table MakeRotaryTable(config, T, x), and rows that layers pass on.
+  /// `key_mask` [B, T] bool, true = keep, undefined: all; what is not kept has
+  /// no influence, NaN included.
+  torch::Tensor forward(const torch::Tensor& x,
+                        const MixerContext& context = {},
                         const torch::Tensor& key_mask = {});
   /// forward without OutputBias, for a caller that adds it in a later pass
   /// (ops::ResidualNorm).
-  torch::Tensor Unbiased(const torch::Tensor& x, const RotaryTable& rotary = {},
+  torch::Tensor Unbiased(const torch::Tensor& x,
+                         const MixerContext& context = {},
                          const torch::Tensor& key_mask = {});
   /// [d_model]; undefined for a mixer without an output bias.
   virtual torch::Tensor OutputBias() const { return {}; }
@@ -55,7 +77,7 @@ class Mixer : public torch::nn::Module {
   /// that computes it together with what follows (ops::LayerRest): [B, T, V],
   /// Unbiased = rows OutputWeight^T.
   torch::Tensor Unprojected(const torch::Tensor& x,
-                            const RotaryTable& rotary = {},
+                            const MixerContext& context = {},
                             const torch::Tensor& key_mask = {},
                             const NormLayer* norm = nullptr);
   /// Unprojected of a piece of a sequence that is cut over ranks: equals the
@@ -63,11 +85,11 @@ class Mixer : public torch::nn::Module {
   /// piece's places. All ranks call it. Throws ArgumentError for a mixer that
   /// is not causal or whose module cannot be cut.
   torch::Tensor UnprojectedPiece(const torch::Tensor& x, const SequenceCut& cut,
-                                 const RotaryTable& rotary = {},
+                                 const MixerContext& context = {},
                                  const NormLayer* norm = nullptr);
   /// The rows of the piece in Unbiased of the whole.
   torch::Tensor UnbiasedPiece(const torch::Tensor& x, const SequenceCut& cut,
-                              const RotaryTable& rotary = {});
+                              const MixerContext& context = {});
   /// [d_model, V]; undefined for a mixer that ends otherwise: its rows need no
   /// further product.
   virtual torch::Tensor OutputWeight() const { return {}; }
@@ -95,7 +117,7 @@ class Mixer : public torch::nn::Module {
   /// T = 1 is a step, T = 0 changes nothing.
   std::pair<torch::Tensor, MixerState> Prefill(
       const torch::Tensor& x, const MixerState& state,
-      const RotaryTable& rotary = {}, const torch::Tensor& lengths = {});
+      const MixerContext& context = {}, const torch::Tensor& lengths = {});
 
   /// Called before update `step`: redraws the tensors that are drawn and not
   /// trained, where the options say so. See ModelImpl::RedrawFeatures.
@@ -113,21 +135,21 @@ class Mixer : public torch::nn::Module {
   };
 
   /// Does what Unprojected does, with arguments that are already checked.
-  virtual torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  virtual torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                             const torch::Tensor& key_mask) = 0;
   /// Mix of norm(x), for mixers that compute the norm together with their first
   /// product.
   virtual torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                                  const RotaryTable& rotary,
+                                  const MixerContext& context,
                                   const torch::Tensor& key_mask);
   /// UnprojectedPiece of norm(x) (null: of x): called only for causal mixers.
   virtual torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                                 const RotaryTable& rotary,
+                                 const MixerContext& context,
                                  const NormLayer* norm);
   /// Prefill before OutputWeight: replaces the tensors of `state`; its lengths
   /// are left to the caller. Called only where the spec has a state.
   virtual torch::Tensor Continue(const torch::Tensor& x,
-                                 const RotaryTable& rotary,
+                                 const MixerContext& context,
                                  const NewTokens& taken, MixerState& state);
   /// MemoryState and ReadUnprojected: called only where memory_form_ is set.
   virtual void FillMemory(const torch::Tensor& memory,

@@ -32,27 +32,27 @@ class Parallel final : public Mixer {
   }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
     torch::Tensor sum;
     for (const Branch& branch : branches_) {
-      Add(branch.mixer->Unbiased(x, rotary, key_mask), branch.factor, sum);
+      Add(branch.mixer->Unbiased(x, context, key_mask), branch.factor, sum);
     }
     return sum;
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable& rotary,
+                         const MixerContext& context,
                          const NormLayer* norm) override {
     const torch::Tensor rows = norm == nullptr ? x : norm->forward(x);
     torch::Tensor sum;
     for (const Branch& branch : branches_) {
-      Add(branch.mixer->UnbiasedPiece(rows, cut, rotary), branch.factor, sum);
+      Add(branch.mixer->UnbiasedPiece(rows, cut, context), branch.factor, sum);
     }
     return sum;
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) override {
     torch::Tensor sum;
     auto tensor = state.tensors().begin();
@@ -60,7 +60,7 @@ class Parallel final : public Mixer {
       const auto end = tensor + static_cast<int64_t>(branch.form->slots.size());
       const MixerState before(branch.form, {tensor, end}, state.lengths);
       const auto [rows, after] =
-          branch.mixer->Prefill(x, before, rotary, taken.lengths);
+          branch.mixer->Prefill(x, before, context, taken.lengths);
       Add(rows, branch.factor, sum);
       tensor =
           std::copy(after.tensors().begin(), after.tensors().end(), tensor);

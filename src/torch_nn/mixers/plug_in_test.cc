@@ -30,14 +30,14 @@ class RunningSum : public Mixer {
   }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext&,
                     const torch::Tensor& key_mask) override {
     const torch::Tensor kept =
         key_mask.defined() ? x.masked_fill(~key_mask.unsqueeze(-1), 0.0) : x;
     return mix_(kept.cumsum(1));
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext&,
                          const NewTokens& taken, MixerState& state) override {
     const torch::Tensor places = torch::arange(x.size(1)).view({1, -1, 1});
     const torch::Tensor kept =

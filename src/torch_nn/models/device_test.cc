@@ -84,10 +84,13 @@ std::vector<Case> Cases() {
   }
   for (const char* name :
        {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "rwkv6", "rwkv7", "gated-full", "mamba1", "mamba2+full"}) {
+        "kda", "rwkv6", "rwkv7", "gated-full", "mamba1"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }
+  decoder("parallel", [](ModelConfig& c) {
+    SetConfigField(c, "attention", "mamba2+full");
+  });
   decoder("channel_mix", [](ModelConfig& c) {
     c.feed_forward = FeedForwardOf("channel-mix");
     SetConfigField(c, "layers", "rwkv7,full");

@@ -208,6 +208,24 @@ inline std::vector<ModelConfig> GatedVariants() {
     ModelConfig& config = add(layers);
     config.d_value = config.d_key;
   }
+  for (const char* layers :
+       {"linear:feed_forward=swiglu,full", "linear:feed_forward=relu2",
+        "full:feed_forward=geglu,linear:feed_forward=channel-mix"}) {
+    add(layers).feed_forward_bias = FeedForwardBias::kAll;
+  }
+  add("linear,full:feed_forward=swiglu").feed_forward_bias =
+      FeedForwardBias::kNone;
+  // With the values of the first layer in the later ones, and a norm of the
+  // input.
+  for (const char* layers :
+       {"rwkv7:value_residual=true",
+        "full,rwkv7:value_residual=true:gate_rank=3,rwkv7:value_residual=true",
+        "linear+rwkv7:value_residual=true"}) {
+    ModelConfig& config = add(layers);
+    config.d_value = config.d_key;
+    config.input_norm = true;
+    config.feed_forward = FeedForwardOf("channel-mix");
+  }
   // Feed-forward parts with a row of their own in the state of each layer.
   for (const char* layers :
        {"linear", "full", "aft-simple,local:local_context=3", "rwkv7",

@@ -74,7 +74,7 @@ std::vector<ModelConfig> Variants() {
       [](ModelConfig& c) { c.layers = LayersFromText("linear,full"); },
       // Two caches in one layer, one of them a window.
       [](ModelConfig& c) {
-        c.layers = LayersFromText("full:window=2+linear+full,full");
+        c.layers = LayersFromText("local:local_context=2+linear+full,full");
       },
       [](ModelConfig& c) {
         c.layers = LayersFromText(

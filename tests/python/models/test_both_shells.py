@@ -59,6 +59,18 @@ CASES = [
     ("classify", "encoder", dict(attention="full", norm="none", **FACTORS)),
     ("lm", "decoder", dict(layers=["gdn", "full"], positions="rotary")),
     ("lm", "decoder", dict(attention="mamba2+full")),
+    (
+        "lm",
+        "decoder",
+        dict(layers=["full", "rwkv7"], value_residual=True, input_norm=True, d_value=8),
+    ),
+    ("seq2seq", "seq2seq", dict(input_norm=True, norm_kind="rms", norm_offset=1.0)),
+    ("ctc", "encoder", dict(input_norm=True, **LEARNED)),
+    *(
+        ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
+        for part in ("mlp", "swiglu", "geglu", "relu2")
+        for bias in ("all", "none")
+    ),
     ("lm", "decoder", dict(layers=["linear+full", "gdn"], positions="rotary", norm="both")),
     (
         "lm",

@@ -50,7 +50,11 @@ PATTERNS = [
     dict(layers=["kda", "gated-full"], key_heads=1, norm="post"),
     dict(layers=["rwkv7", "linear", "full"], feed_forward="channel-mix"),
     dict(layers=["mamba2+full", "full"], **MODERN),
-    dict(layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"),
+    dict(attention="rwkv7", value_residual=True, feed_forward="channel-mix", input_norm=True),
+    dict(layers=["full", "rwkv7+linear"], value_residual=True, input_norm=True, **MODERN),
+    dict(
+        layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"
+    ),
     dict(layers=[SIDE_BY_SIDE, "linear"], positions="rotary", norm="both"),
     dict(layers=["rwkv6", "local"], local_context=4, norm="post", feed_forward="channel-mix"),
     dict(layers=[{"mixer": "full", "window": 3}, "full", "linear"], positions="rotary"),
@@ -83,7 +87,11 @@ def test_forward_prefill_and_step_agree(keys):
 
 def shapes_of(view, prefix):
     """Shapes of a layer's weights by a model of its view, or of its mixers' views."""
-    plain = {name: value for name, value in view.items() if name != "branches"}
+    plain = {
+        name: value for name, value in view.items() if name not in ("branches", "reads_passed")
+    }
+    # The first layer that passes values on has the weights of one that does not.
+    plain["value_residual"] = view.get("reads_passed", False)
     of_view = models.weight_shapes({**plain, "attention_dropout": 0.0})
     given = {name: shape for name, shape in of_view.items() if name.startswith(prefix)}
     if "branches" not in view:
@@ -109,7 +117,7 @@ def test_a_view_holds_the_weights_that_the_file_has(keys):
         prefix = f"layers.{index}."
         view = models.layer_view(config, index)
         assert "layers" not in view
-        assert view.keys() - {"branches"} == config.keys() - {"layers"}
+        assert view.keys() - {"branches", "reads_passed"} == config.keys() - {"layers"}
         wanted = {name: shape for name, shape in shapes.items() if name.startswith(prefix)}
         assert shapes_of(view, prefix) == wanted
     model = models.LanguageModel(config)
@@ -158,6 +166,8 @@ LEAN = [
     dict(layers=["rwkv7", "rwkv6", "gdn", "full"], feed_forward="channel-mix"),
     dict(attention="mamba2", feed_forward="none"),
     dict(attention="mamba2+full", **MODERN),
+    dict(attention="rwkv7", value_residual=True, feed_forward="channel-mix", input_norm=True),
+    dict(layers=["full", "linear+rwkv7"], value_residual=True, input_norm=True, norm="both"),
     dict(layers=["linear+retnet+full", SIDE_BY_SIDE], positions="rotary", norm="both"),
     dict(attention="full", feed_forward="geglu", norm="post"),
     dict(feed_forward="moe", experts=4, d_expert=16, d_shared=8, shared_gate=True),

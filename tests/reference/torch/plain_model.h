@@ -36,10 +36,12 @@ inline Weights CopyWeights(const torch::nn::Module& module,
   return weights;
 }
 
+// The bias is left out where the model has no such tensor.
 inline torch::Tensor Affine(const Weights& weights, const std::string& name,
                             const torch::Tensor& x) {
-  return torch::matmul(x, weights.at(name + ".weight").t()) +
-         weights.at(name + ".bias");
+  const torch::Tensor y = torch::matmul(x, weights.at(name + ".weight").t());
+  const auto bias = weights.find(name + ".bias");
+  return bias == weights.end() ? y : y + bias->second;
 }
 
 inline torch::Tensor Normed(const ModelConfig& config, const Weights& weights,
@@ -134,6 +136,7 @@ struct Rule {
   torch::Tensor allowed;
   torch::Tensor omega = {};                  // [K, columns]
   torch::Tensor table_u = {}, table_v = {};  // aft-full
+  torch::Tensor* first_values = nullptr;     // rwkv7: those of the first layer
 };
 
 inline Rule SelfRule(const ModelConfig& config, const torch::Tensor& allowed) {
@@ -255,7 +258,7 @@ inline torch::Tensor Attention(const ModelConfig& config,
     return SoftmaxLayer(config, weights, name + ".").Mix(x);
   }
   if (IsRecurrent(config)) {
-    return RecurrentMix(config, weights, name + ".", x);
+    return RecurrentMix(config, weights, name + ".", x, rule.first_values);
   }
   const auto own = [&](const char* part) {
     const auto found = weights.find(name + ".inner_attention." + part);
@@ -334,7 +337,7 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
                                  const std::string& name,
                                  const torch::Tensor& x) {
   const auto product = [&](const char* map, const torch::Tensor& y) {
-    return torch::matmul(y, weights.at(name + map).t());
+    return Affine(weights, name + map, y);
   };
   if (config.feed_forward == FeedForwardOf("channel-mix")) {
     torch::Tensor before = torch::zeros_like(x.select(1, 0));
@@ -343,8 +346,8 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
       const torch::Tensor row = x.select(1, t);
       const torch::Tensor& share = weights.at(name + ".token_shift");
       const torch::Tensor u =
-          product(".linear1.weight", (1 - share) * row + share * before);
-      out.push_back(product(".linear2.weight",
+          product(".linear1", (1 - share) * row + share * before);
+      out.push_back(product(".linear2",
                             torch::where(u > 0, u * u, torch::zeros_like(u))));
       before = row;
     }
@@ -352,17 +355,17 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
   }
   const std::string part = Name(config.feed_forward);
   if (part == "swiglu" || part == "geglu") {
-    const torch::Tensor gate = product(".linear1.weight", x);
+    const torch::Tensor gate = product(".linear1", x);
     const torch::Tensor curve =
         part == "swiglu"
             ? gate / (1 + torch::exp(-gate))
             : gate * 0.5 * (1.0 + torch::erf(gate / std::sqrt(2.0)));
-    return product(".linear2.weight", curve * product(".linear3.weight", x));
+    return product(".linear2", curve * product(".linear3", x));
   }
   if (part == "moe") return Mixture(config, weights, name, x);
   if (part == "relu2") {
-    const torch::Tensor u = product(".linear1.weight", x);
-    return product(".linear2.weight",
+    const torch::Tensor u = product(".linear1", x);
+    return product(".linear2",
                    torch::where(u > 0, u * u, torch::zeros_like(u)));
   }
   const torch::Tensor u = Affine(weights, name + ".linear1", x);
@@ -399,10 +402,12 @@ torch::Tensor Summed(const ModelConfig& config, const Weights& weights,
 // config: as the layer sees it.
 inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
                            const std::string& name, const torch::Tensor& x,
-                           const torch::Tensor& allowed) {
+                           const torch::Tensor& allowed,
+                           torch::Tensor* first_values = nullptr) {
   const auto attention = [&](const torch::Tensor& u) {
-    return Attention(config, weights, name + ".attention", u, u,
-                     SelfRule(config, allowed));
+    Rule rule = SelfRule(config, allowed);
+    rule.first_values = first_values;
+    return Attention(config, weights, name + ".attention", u, u, rule);
   };
   const torch::Tensor x1 =
       Summed(config, weights, name + ".norm1", x, attention);
@@ -457,7 +462,11 @@ inline torch::Tensor Placed(const ModelConfig& config, const Weights& weights,
       x = torch::cat({x, rows.unsqueeze(0).repeat({x.size(0), 1, 1})}, -1);
     }
   }
-  return x;
+  if (!config.input_norm) return x;
+  return Normed(
+      config, weights,
+      position_table.starts_with("target") ? "target_input_norm" : "input_norm",
+      x);
 }
 
 // tokens [B, T] -> [B, T, D], from the tables with these names.
@@ -474,9 +483,11 @@ inline torch::Tensor Embedded(const ModelConfig& config, const Weights& weights,
 inline torch::Tensor Stack(const ModelConfig& config, const Weights& weights,
                            const std::string& prefix, torch::Tensor x,
                            const torch::Tensor& allowed) {
+  torch::Tensor first_values;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     x = Layer(LayerView(config, i), weights,
-              prefix + "layers." + std::to_string(i), x, allowed);
+              prefix + "layers." + std::to_string(i), x, allowed,
+              &first_values);
   }
   return config.final_norm ? Normed(config, weights, prefix + "norm", x) : x;
 }

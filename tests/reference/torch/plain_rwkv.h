@@ -27,16 +27,29 @@ class RwkvLoop {
         weights_(weights),
         prefix_(prefix) {}
 
-  // x [B, T, D] -> [B, T, D].
-  torch::Tensor Mix(const torch::Tensor& x) {
+  // x [B, T, D] -> [B, T, D]. first [B, T, H K]: the values of the first layer,
+  // which sets them.
+  torch::Tensor Mix(const torch::Tensor& x, torch::Tensor* first) {
     torch::Tensor state =
         torch::zeros({x.size(0), c_.n_heads, c_.d_key, c_.d_key}, x.options());
     torch::Tensor before = torch::zeros({x.size(0), x.size(2)}, x.options());
-    std::vector<torch::Tensor> out;
+    std::vector<torch::Tensor> out, values;
+    const bool later = weights_.contains(prefix_ + "value_up_projection.bias");
     for (int64_t t = 0; t < x.size(1); ++t) {
       const torch::Tensor row = x.select(1, t);
-      out.push_back(Token(Mixtures(row, before), state));
+      const std::vector<torch::Tensor> y = Mixtures(row, before);
+      torch::Tensor v = Map("value", y[3]);
+      values.push_back(v);
+      if (later) {
+        const torch::Tensor share =
+            Logistic(Map("value_up", Map("value_down", y[3])));
+        v = (1 - share) * v + share * first->select(1, t);
+      }
+      out.push_back(Token(y, v, state));
       before = row;
+    }
+    if (!later && KeyOf<bool>(c_, "value_residual") && !values.empty()) {
+      *first = torch::stack(values, 1);
     }
     return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
   }
@@ -77,9 +90,8 @@ class RwkvLoop {
   }
 
   torch::Tensor Token(const std::vector<torch::Tensor>& y,
-                      torch::Tensor& state) const {
-    const torch::Tensor q = Heads(Map("query", y[0])),
-                        v = Heads(Map("value", y[3]));
+                      const torch::Tensor& values, torch::Tensor& state) const {
+    const torch::Tensor q = Heads(Map("query", y[0])), v = Heads(values);
     torch::Tensor k = Map("key", y[2]);
     const torch::Tensor w =
         Heads(Map("decay_up", torch::tanh(Map("decay_down", y[1]))));
@@ -126,8 +138,10 @@ inline bool IsRecurrent(const ModelConfig& layer) {
 inline torch::Tensor RecurrentMix(
     const ModelConfig& layer,
     const std::map<std::string, torch::Tensor>& weights,
-    const std::string& prefix, const torch::Tensor& x) {
-  if (IsRwkv(layer)) return RwkvLoop(layer, weights, prefix).Mix(x);
+    const std::string& prefix, const torch::Tensor& x,
+    torch::Tensor* first_values = nullptr) {
+  if (IsRwkv(layer))
+    return RwkvLoop(layer, weights, prefix).Mix(x, first_values);
   if (IsMamba(layer)) return MambaMix(layer, weights, prefix, x);
   return GatedMix(layer, weights, prefix, x);
 }

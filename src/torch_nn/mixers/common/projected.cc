@@ -67,30 +67,30 @@ Heads ProjectedMixer::Split(const torch::Tensor& packed) const {
 }
 
 torch::Tensor ProjectedMixer::Mix(const torch::Tensor& x,
-                                  const RotaryTable& rotary,
+                                  const MixerContext& context,
                                   const torch::Tensor& key_mask) {
-  return AttendPacked(ProjectPacked(x), rotary, key_mask);
+  return AttendPacked(ProjectPacked(x), context.rotary, key_mask);
 }
 
 torch::Tensor ProjectedMixer::MixNormed(const torch::Tensor& x,
                                         const NormLayer& norm,
-                                        const RotaryTable& rotary,
+                                        const MixerContext& context,
                                         const torch::Tensor& key_mask) {
-  return AttendPacked(ProjectPacked(x, &norm), rotary, key_mask);
+  return AttendPacked(ProjectPacked(x, &norm), context.rotary, key_mask);
 }
 
 // The state before the piece, then the piece as tokens that follow it.
 torch::Tensor ProjectedMixer::MixPiece(const torch::Tensor& x,
                                        const SequenceCut& cut,
-                                       const RotaryTable& rotary,
+                                       const MixerContext& context,
                                        const NormLayer* norm) {
   const Heads heads = Split(ProjectPacked(x, norm));
   const int64_t batch = x.size(0);
   MixerState state = InitialState(batch);
-  StateBefore(heads, rotary, cut, state);
+  StateBefore(heads, context.rotary, cut, state);
   state.lengths = torch::full({batch}, cut.begin(), torch::kInt64);
   const NewTokens all = {{}, torch::full({batch}, cut.size(), torch::kInt64)};
-  return ContinueHeads(heads, rotary, all, state).flatten(2);
+  return ContinueHeads(heads, context.rotary, all, state).flatten(2);
 }
 
 void ProjectedMixer::StateBefore(const Heads& heads, const RotaryTable& rotary,
@@ -105,10 +105,10 @@ torch::Tensor ProjectedMixer::AttendPacked(const torch::Tensor& packed,
 }
 
 torch::Tensor ProjectedMixer::Continue(const torch::Tensor& x,
-                                       const RotaryTable& rotary,
+                                       const MixerContext& context,
                                        const NewTokens& taken,
                                        MixerState& state) {
-  return ContinueHeads(Split(ProjectPacked(x)), rotary, taken, state)
+  return ContinueHeads(Split(ProjectPacked(x)), context.rotary, taken, state)
       .flatten(2);
 }
 

@@ -62,15 +62,15 @@ class ProjectedMixer : public Mixer {
   /// Draws by the key attention_dropout, in training mode only.
   ops::Dropout DrawAttentionDropout() const;
 
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) final;
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable& rotary,
+                          const MixerContext& context,
                           const torch::Tensor& key_mask) final;
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable& rotary,
+                         const MixerContext& context,
                          const NormLayer* norm) final;
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) final;
   void FillMemory(const torch::Tensor& memory, const torch::Tensor& key_mask,
                   MixerState& state) const final;

@@ -26,34 +26,35 @@ class Gated : public Mixer {
   torch::Tensor OutputWeight() const override { return weights_.out->weight; }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
-    return MixWhole(x, nullptr, rotary, key_mask);
+    return MixWhole(x, nullptr, context.rotary, key_mask);
   }
 
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable& rotary,
+                          const MixerContext& context,
                           const torch::Tensor& key_mask) override {
-    return MixWhole(x, &norm, rotary, key_mask);
+    return MixWhole(x, &norm, context.rotary, key_mask);
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable& rotary,
+                         const MixerContext& context,
                          const NormLayer* norm) override {
     const Rows rows = Project(x, norm, {});
     torch::Tensor window;
     if (s_.width > 0) window = WindowBefore(rows.mixed, s_.width, cut);
-    const GatedInputs in = Prepare(rows, rotary, {}, {}, window);
+    const GatedInputs in = Prepare(rows, context.rotary, {}, {}, window);
     const torch::Tensor before = StateBefore(form_, s_, in, cut);
     return Finish(rows, in, Recur(form_, s_, in, {}, before, false).out);
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) override {
     const Rows rows = Project(x, nullptr, {});
     torch::Tensor window;
     if (s_.width > 0) window = state["window"];
-    const GatedInputs in = Prepare(rows, rotary, {}, taken.lengths, window);
+    const GatedInputs in =
+        Prepare(rows, context.rotary, {}, taken.lengths, window);
     const ops::GatedResult result =
         Recur(form_, s_, in, taken.lengths, state["S"], /*return_state=*/true);
     state["S"] = result.final_state;

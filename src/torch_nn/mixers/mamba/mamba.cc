@@ -54,20 +54,20 @@ class Mamba : public Mixer {
   torch::Tensor OutputWeight() const override { return out_->weight; }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext&,
                     const torch::Tensor& key_mask) override {
     return MixWhole(x, nullptr, key_mask);
   }
 
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable&,
+                          const MixerContext&,
                           const torch::Tensor& key_mask) override {
     return MixWhole(x, &norm, key_mask);
   }
 
   // A piece maps the state before it to exp(A sum(dt)) S + own.
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable&, const NormLayer* norm) override {
+                         const MixerContext&, const NormLayer* norm) override {
     const auto [values, gate] = Project(x, norm, {});
     torch::Tensor window;
     if (s_.width > 0) window = WindowBefore(values, s_.width, cut);
@@ -82,7 +82,7 @@ class Mamba : public Mixer {
     return Gated(rows, std::get<0>(Scan(rows, {}, before, false)));
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext&,
                          const NewTokens& taken, MixerState& state) override {
     const auto [values, gate] = Project(x, nullptr, {});
     torch::Tensor window;

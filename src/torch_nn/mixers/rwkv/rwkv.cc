@@ -40,13 +40,16 @@ class Rwkv : public Mixer {
                                               const torch::Tensor& step) const {
     return ops::RowMixes(x, step, w_.token_shift.unbind(0));
   }
-  virtual RwkvInputs Inputs(const std::vector<torch::Tensor>& rows) const = 0;
+  // passed: the values of the first layer, which sets them; null: there are
+  // none.
+  virtual RwkvInputs Inputs(const std::vector<torch::Tensor>& rows,
+                            PassedRows* passed) const = 0;
   virtual ops::GatedResult Recur(const RwkvInputs& in,
                                  const ops::GatedOptions& options) const = 0;
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
     const torch::Tensor rows = Kept(x, key_mask);
-    RwkvInputs in = Prepare(rows, {});
+    RwkvInputs in = Prepare(rows, {}, context);
     // A key of zeros writes nothing and a gate of 0 lets the state pass.
     for (torch::Tensor* part : {&in.keys, &in.gates, &in.writes}) {
       *part = Kept(*part, key_mask);
@@ -56,24 +59,25 @@ class Rwkv : public Mixer {
 
   // Zeros in front of the norm too, so that its gradient meets no NaN.
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable& rotary,
+                          const MixerContext& context,
                           const torch::Tensor& key_mask) override {
-    return Mix(norm.forward(Kept(x, key_mask)), rotary, key_mask);
+    return Mix(norm.forward(Kept(x, key_mask)), context, key_mask);
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable&, const NormLayer* norm) override {
+                         const MixerContext& context,
+                         const NormLayer* norm) override {
     const torch::Tensor rows = norm != nullptr ? norm->forward(x) : x;
-    const RwkvInputs in = Prepare(rows, RowBeforePiece(rows, cut));
+    const RwkvInputs in = Prepare(rows, RowBeforePiece(rows, cut), context);
     ops::GatedOptions options = Options(in);
     options.initial_state = StateBefore(in, cut);
     return Normed(in, Recur(in, options).out);
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable&,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) override {
     const torch::Tensor before = state["shift"];
-    const RwkvInputs in = Prepare(x, before);
+    const RwkvInputs in = Prepare(x, before, context);
     ops::GatedOptions options = Options(in);
     options.initial_state = state["S"];
     options.lengths = ops::NoneOr(taken.lengths);
@@ -89,9 +93,9 @@ class Rwkv : public Mixer {
 
  private:
   // before: the row in front of x, [B, D]; absent: zeros.
-  RwkvInputs Prepare(const torch::Tensor& x,
-                     const ops::OptionalTensor& before) const {
-    return Inputs(Mixtures(x, ops::TokenShift(x, before)));
+  RwkvInputs Prepare(const torch::Tensor& x, const ops::OptionalTensor& before,
+                     const MixerContext& context) const {
+    return Inputs(Mixtures(x, ops::TokenShift(x, before)), context.passed);
   }
 
   ops::GatedOptions Options(const RwkvInputs& in) const {
@@ -146,7 +150,8 @@ class Seven final : public Rwkv {
   using Rwkv::Rwkv;
 
  protected:
-  RwkvInputs Inputs(const std::vector<torch::Tensor>& y) const override {
+  RwkvInputs Inputs(const std::vector<torch::Tensor>& y,
+                    PassedRows* passed) const override {
     const auto low = [](const torch::Tensor& x, const torch::nn::Linear& down,
                         const torch::nn::Linear& up, auto act) {
       return ops::Affine(act(ops::Affine(x, down->weight)), up->weight,
@@ -155,7 +160,17 @@ class Seven final : public Rwkv {
     const auto same = [](const torch::Tensor& x) { return x; };
     RwkvInputs in;
     in.queries = Heads(ops::Affine(y[kShiftQuery], w_.query->weight));
-    in.values = Heads(ops::Affine(y[kShiftValue], w_.value->weight));
+    torch::Tensor values = ops::Affine(y[kShiftValue], w_.value->weight);
+    if (s_.reads_values) {
+      PassedRows none;
+      values = torch::lerp(values,
+                           (passed != nullptr ? passed : &none)->Read("rwkv7"),
+                           torch::sigmoid(low(y[kShiftValue], w_.value_down,
+                                              w_.value_up, same)));
+    } else if (s_.passes_values && passed != nullptr) {
+      passed->rows = values;
+    }
+    in.values = Heads(values);
     ops::DecayGateArguments gate;
     gate.x = low(y[kShiftDecay], w_.decay_down, w_.decay_up,
                  [](const torch::Tensor& x) { return x.tanh(); });
@@ -210,7 +225,8 @@ class Six final : public Rwkv {
     return rows;
   }
 
-  RwkvInputs Inputs(const std::vector<torch::Tensor>& y) const override {
+  RwkvInputs Inputs(const std::vector<torch::Tensor>& y,
+                    PassedRows*) const override {
     const auto heads = [&](const torch::Tensor& x) {
       return AsHeads(x, s_.heads);
     };

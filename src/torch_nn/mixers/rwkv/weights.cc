@@ -46,6 +46,12 @@ torch::Tensor DecayBias(const RwkvSizes& s, const Depth& depth) {
   return -6 + 5 * Ramp(s.width).pow(0.7 + 1.3 * Rising(depth));
 }
 
+// Inputs of the share of the first layer's values: less of it in later
+// channels.
+torch::Tensor ValueBias(const RwkvSizes& s) {
+  return 0.73 - 0.4 * (Ramp(s.width) - 0.5);
+}
+
 // RWKV-6 begins with a ramp and a small zigzag of period 3.
 torch::Tensor Bonus(const RwkvSizes& s, const Depth& depth) {
   if (s.seven) return torch::full({s.heads, s.d_key}, -0.04);
@@ -100,6 +106,10 @@ RwkvWeights::RwkvWeights(torch::nn::Module& owner, const RwkvSizes& s,
   if (s.seven) {
     rate_down = linear("rate_down_projection", s.rank, d);
     rate_up = up("rate_up_projection", s.rank, torch::zeros({w}));
+    if (s.reads_values) {
+      value_down = linear("value_down_projection", s.value_rank, d);
+      value_up = up("value_up_projection", s.value_rank, ValueBias(s));
+    }
     gate_down = linear("gate_down_projection", s.gate_rank, d);
     gate_up = up("gate_up_projection", s.gate_rank, {});
     key_scale = parameter("key_scale", torch::full({w}, 0.71));

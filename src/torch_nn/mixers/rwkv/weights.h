@@ -20,12 +20,13 @@ struct RwkvWeights {
   torch::Tensor shift_up;                 // [inputs D, rank], RWKV-6
   torch::nn::Linear query{nullptr}, key{nullptr}, value{nullptr};
   torch::nn::Linear decay_down{nullptr}, decay_up{nullptr};
-  torch::nn::Linear rate_down{nullptr}, rate_up{nullptr};  // RWKV-7
-  torch::nn::Linear gate_down{nullptr}, gate_up{nullptr};  // RWKV-7
-  torch::nn::Linear gate{nullptr};                         // RWKV-6
-  torch::Tensor key_scale, key_rate;                       // [H K], RWKV-7
-  torch::Tensor bonus;                                     // [H, K]
-  torch::Tensor norm_weight, norm_bias;                    // [H K]
+  torch::nn::Linear rate_down{nullptr}, rate_up{nullptr};    // RWKV-7
+  torch::nn::Linear value_down{nullptr}, value_up{nullptr};  // of reads_values
+  torch::nn::Linear gate_down{nullptr}, gate_up{nullptr};    // RWKV-7
+  torch::nn::Linear gate{nullptr};                           // RWKV-6
+  torch::Tensor key_scale, key_rate;                         // [H K], RWKV-7
+  torch::Tensor bonus;                                       // [H, K]
+  torch::Tensor norm_weight, norm_bias;                      // [H K]
   torch::nn::Linear out{nullptr};
 };
 

@@ -44,29 +44,29 @@ class LatentMixer : public Mixer {
   torch::Tensor OutputBias() const override { return out_->bias; }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
-    return MixWhole(x, nullptr, rotary, key_mask);
+    return MixWhole(x, nullptr, context.rotary, key_mask);
   }
 
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable& rotary,
+                          const MixerContext& context,
                           const torch::Tensor& key_mask) override {
-    return MixWhole(x, &norm, rotary, key_mask);
+    return MixWhole(x, &norm, context.rotary, key_mask);
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable& rotary,
+                         const MixerContext& context,
                          const NormLayer* norm) override {
-    const LatentRows rows = Project(x, norm, rotary);
+    const LatentRows rows = Project(x, norm, context.rotary);
     const torch::Tensor before = cut.EarlierRows(rows.latent, kMaxLength);
     return Attend(rows.queries, torch::cat({before, rows.latent}, 1),
                   Masks({}, /*causal=*/true, before.size(1)));
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) override {
-    const LatentRows rows = Project(x, nullptr, rotary);
+    const LatentRows rows = Project(x, nullptr, context.rotary);
     const torch::Tensor before = state["latent"];
     const torch::Tensor all = torch::cat({before, rows.latent}, 1);
     torch::Tensor out = Attend(rows.queries, all,

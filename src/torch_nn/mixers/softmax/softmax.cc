@@ -54,21 +54,21 @@ class SoftmaxMixer : public Mixer {
   torch::Tensor OutputBias() const override { return out_->bias; }
 
  protected:
-  torch::Tensor Mix(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
-    return MixWhole(x, nullptr, rotary, key_mask);
+    return MixWhole(x, nullptr, context.rotary, key_mask);
   }
 
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
-                          const RotaryTable& rotary,
+                          const MixerContext& context,
                           const torch::Tensor& key_mask) override {
-    return MixWhole(x, &norm, rotary, key_mask);
+    return MixWhole(x, &norm, context.rotary, key_mask);
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
-                         const RotaryTable& rotary,
+                         const MixerContext& context,
                          const NormLayer* norm) override {
-    const SoftmaxRows rows = Project(x, norm, rotary);
+    const SoftmaxRows rows = Project(x, norm, context.rotary);
     // Side by side, so that both travel at once.
     const torch::Tensor before =
         cut.EarlierRows(torch::cat({rows.heads.keys, rows.heads.values}, 3),
@@ -80,9 +80,9 @@ class SoftmaxMixer : public Mixer {
     return Attend(rows, all, Masks({}, /*causal=*/true, before.size(1)));
   }
 
-  torch::Tensor Continue(const torch::Tensor& x, const RotaryTable& rotary,
+  torch::Tensor Continue(const torch::Tensor& x, const MixerContext& context,
                          const NewTokens& taken, MixerState& state) override {
-    const SoftmaxRows rows = Project(x, nullptr, rotary);
+    const SoftmaxRows rows = Project(x, nullptr, context.rotary);
     const Heads all = {rows.heads.queries,
                        torch::cat({state["keys"], rows.heads.keys}, 1),
                        torch::cat({state["values"], rows.heads.values}, 1)};
