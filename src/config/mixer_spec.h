@@ -88,7 +88,8 @@ struct MixerSpec {
   std::function<MixerCost(const ModelConfig& layer, int64_t n, bool causal)>
       cost = nullptr;
   /// Keys that come with this mixer, in new sections: that of its family, which
-  /// is among `sections` unless it is an optional one, or others, which other mixers may read too.
+  /// is among `sections` unless it is an optional one, or others, which other
+  /// mixers may read too.
   std::vector<OwnKey> keys = {};
   /// Those keys of its sections that a layer reads, and `rotary_place` where it
   /// does; null: all keys of its sections.

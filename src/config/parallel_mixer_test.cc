@@ -1,5 +1,5 @@
-// Parallel mixers: their texts, what each of them sees, their tensors and states
-// under numbers, and sizes of heads by layer.
+// Parallel mixers: their texts, what each of them sees, their tensors and
+// states under numbers, and sizes of heads by layer.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -61,9 +61,9 @@ TEST(ParallelMixer, FilesNameTheMixersInAList) {
 }
 
 TEST(ParallelMixer, EachSeesItsOwnKeys) {
-  const ModelConfig config = Stack(
-      "mamba2:n_heads=8:d_value=16+full:key_heads=2:window=4,full",
-      {{"n_heads", "4"}, {"d_model", "64"}});
+  const ModelConfig config =
+      Stack("mamba2:n_heads=8:d_value=16+full:key_heads=2:window=4,full",
+            {{"n_heads", "4"}, {"d_model", "64"}});
   const ModelConfig layer = LayerView(config, 2);
   ASSERT_EQ(layer.branches.size(), 2u);
   EXPECT_EQ(layer.branches[0].attention, MixerKind("mamba2"));
@@ -150,15 +150,15 @@ TEST(ParallelMixer, RefusesWhatMakesNoLayer) {
         "full:d_key=0,linear", "full:n_heads=0,linear"}) {
     EXPECT_EQ(error(text).where(), "layers") << text;
   }
-  EXPECT_EQ(error("mamba2+full", {{"arch", "encoder"}, {"n_classes", "2"}})
-                .where(),
-            "attention");
+  EXPECT_EQ(
+      error("mamba2+full", {{"arch", "encoder"}, {"n_classes", "2"}}).where(),
+      "attention");
   EXPECT_EQ(error("linear+aft-full", {{"positions", "rotary"}}).where(),
             "positions");
   EXPECT_EQ(error("linear+local").where(), "local_context");
   const auto read = [](const char* layers) {
-    const auto config = ConfigFromPartialJson(
-        StrCat(R"({"layers": )", layers, "}"));
+    const auto config =
+        ConfigFromPartialJson(StrCat(R"({"layers": )", layers, "}"));
     return config.ok() ? std::string() : std::string(config.error().what());
   };
   EXPECT_EQ(read(R"([{"mixer": ["mamba2", "full"], "feed_forward": "none"}])"),

@@ -385,8 +385,7 @@ std::vector<ModelConfig> BiasConfigs() {
   for (const char* part : {"mlp", "swiglu", "geglu", "relu2"}) {
     for (const FeedForwardBias bias :
          {FeedForwardBias::kAll, FeedForwardBias::kNone}) {
-      for (const Arch arch :
-           {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
+      for (const Arch arch : {Arch::kDecoder, Arch::kEncoder, Arch::kSeq2seq}) {
         ModelConfig config = SmallConfig(arch);
         config.feed_forward = FeedForwardOf(part);
         config.feed_forward_bias = bias;

@@ -47,7 +47,7 @@ def chunk_dplr_delta_rule(
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
     """S_t = Diag(exp(gk_t)) S_{t-1} + b_t (S_{t-1}^T a_t)^T + k_t v_t^T, o_t = scale S_t^T q_t:
-    a meets the state before its decay.
+    a is applied to the state before the decay.
 
     q, k, a, b, gk: [B, T, H, K]; v: [B, T, H, V]. lower_bound says what gates the caller
     has made, and changes no number. The rest is as in :func:`tarn.fla.chunk_delta_rule`."""

@@ -1,4 +1,4 @@
-// Tasks whose rows are a formula: made on the spot, never read.
+// Tasks whose rows come from a formula and are generated where they are needed.
 //
 //   copy  w 0 w 0 0 ...: a random string, a separator, the same string again
 //         (Katharopoulos et al. 2020, section 4.1). The string has n symbols, n
