@@ -145,6 +145,10 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
               "of queries and keys are taken",
               "rotary");
   }
+  if (spec.can.rotary && layer.d_key % 2 != 0) {
+    RefuseKey("d_key", "an even width for rotary positions",
+              StrCat(layer.d_key));
+  }
   // All layers read one table of angles.
   const int64_t width = config.RotaryWidth();
   if (spec.can.rotary && layer.RotaryWidth() != width) {
@@ -214,10 +218,6 @@ void CheckPositions(const ModelConfig& config) {
     RefuseKey("tied_head", "false with position_combine 'concat'", "true");
   }
   if (config.positions != Positions::kRotary) return;
-  if (config.d_key % 2 != 0) {
-    RefuseKey("d_key", "an even width for rotary positions",
-              StrCat(config.d_key));
-  }
   CheckRotaryScaling("rotary_", config.rotary_base, config.Scaling());
 }
 

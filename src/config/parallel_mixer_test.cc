@@ -156,6 +156,11 @@ TEST(ParallelMixer, RefusesWhatMakesNoLayer) {
   EXPECT_EQ(error("linear+aft-full", {{"positions", "rotary"}}).where(),
             "positions");
   EXPECT_EQ(error("linear+local").where(), "local_context");
+  for (const char* odd : {"linear:d_key=7,linear", "mamba2+full:d_key=7"}) {
+    EXPECT_EQ(error(odd, {{"positions", "rotary"}}).where(), "d_key") << odd;
+  }
+  EXPECT_EQ(error("gdn:d_key=7,linear", {{"d_key", "8"}}).code(),
+            ErrorCode::kOk);
   const auto read = [](const char* layers) {
     const auto config =
         ConfigFromPartialJson(StrCat(R"({"layers": )", layers, "}"));

@@ -13,6 +13,9 @@ namespace {
 
 enum SoftmaxTensor : int64_t { kKeys, kValues };  // of the spec's state
 
+// Keys and values of a head beyond which a step fetches them ahead.
+constexpr int64_t kStreamedBytes = 65536;
+
 // A share, and a task, is a head of keys with the heads of queries that read
 // it. Columns of `in`: [H K] queries, [G K] keys, [G V] values, [H V] gates.
 class Softmax final : public RuntimeMixer {
@@ -204,8 +207,11 @@ class Softmax final : public RuntimeMixer {
       Keep(block, segment.row + i, share, state.position + i, cache, prepared);
     }
     // Several rows read the keys repeatedly, a single row continues to the next
-    // head.
-    cache.streams = segment.count == 1;
+    // head. What is small the hardware fetches by itself.
+    const int64_t bytes = (state.position + segment.count) *
+                          (s_.d_key + s_.d_value) *
+                          static_cast<int64_t>(sizeof(float));
+    cache.streams = segment.count == 1 && bytes > kStreamedBytes;
     cache.next =
         share + 1 < s_.key_heads ? state.Row(layer, kKeys, share + 1) : nullptr;
     for (int64_t head = first; head < end; ++head) {

@@ -117,25 +117,34 @@ TrainState StartState(const RunFolder& folder, const Given& given,
 
 }  // namespace
 
+namespace {
+
+// Floats a token that autograd keeps of a layer: norms, projections, weights of
+// pairs, both halves of the feed-forward part.
+double KeptFloats(const ModelConfig& view, int64_t seq_len) {
+  double floats = 8 * static_cast<double>(view.d_model) +
+                  3 * static_cast<double>(view.d_ff);
+  for (const ModelConfig& mixer : MixerViews(view)) {
+    const int64_t pairs = Spec(mixer.attention).can.pairs ? seq_len : 0;
+    floats += 3 * static_cast<double>(mixer.n_heads) *
+              static_cast<double>(mixer.d_key + mixer.d_value + pairs);
+  }
+  return floats;
+}
+
+}  // namespace
+
 double MemoryEstimate(const TrainOptions& options, int64_t ranks) {
   const ModelConfig& model = options.model;
   // Ranks share rows, or the tokens of rows.
   const double rows = static_cast<double>(options.batch) *
                       static_cast<double>(options.seq_len) /
                       static_cast<double>(ranks);
-  const double heads = static_cast<double>(model.n_heads);
-  const double width = static_cast<double>(model.d_model);
-  // Floats a token that autograd keeps: norms, projections, both halves of
-  // the feed-forward part; logits, their softmax and its gradient.
-  const double layer =
-      8 * width + 3 * heads * static_cast<double>(model.d_key + model.d_value) +
-      3 * static_cast<double>(model.d_ff);
+  // Logits, their softmax and its gradient.
   double token = 3 * static_cast<double>(model.Outputs());
   for (const int64_t depth : {model.n_layers, model.n_decoder_layers}) {
     for (int64_t i = 0; i < depth; ++i) {
-      token += layer;
-      if (!Spec(LayerView(model, i).attention).can.pairs) continue;
-      token += 3 * heads * static_cast<double>(options.seq_len);
+      token += KeptFloats(LayerView(model, i), options.seq_len);
     }
   }
   if (options.device != Device::kCpu) token = 0;
