@@ -23,3 +23,14 @@ class PassedRows:
 def handed(layer: Any, passed: PassedRows) -> dict[str, Any]:
     """What a stack gives a layer besides its rows."""
     return {"passed": passed} if getattr(layer, "passes", False) else {}
+
+
+def want_passed(kind: str, passed: PassedRows | None, shape: tuple[int, ...]) -> None:
+    """Raises ValueError unless an earlier layer has passed rows of this shape on."""
+    if passed is None or passed.rows is None:
+        raise ValueError(
+            f"{kind}: passed: want rows of an earlier layer, got none: a stack hands them to "
+            "layers whose attribute passes is True, which a wrapper has to have too"
+        )
+    if passed.rows.shape != shape:
+        raise ValueError(f"{kind}: passed: want {list(shape)}, got {list(passed.rows.shape)}")

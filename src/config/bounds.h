@@ -7,7 +7,8 @@
 namespace tarn {
 
 // No product of sizes overflows int64: the largest is that of an encoder and a
-// decoder stack, 12 * 2^12 layers * 2^12 heads * 2^16 * 2^16 < 2^60.
+// decoder stack, 12 * 2^12 layers * 2^12 heads * 2^16 * 2^16 < 2^60;
+// with three parallel mixers a layer it is below 2^62.
 inline constexpr int64_t kMaxVocab = int64_t{1} << 24;
 inline constexpr int64_t kMaxWidth = int64_t{1} << 16;
 inline constexpr int64_t kMaxHidden = int64_t{1} << 20;

@@ -137,8 +137,9 @@ const char* RotaryKey(const ModelConfig& config) {
   return "positions";
 }
 
+// width: that of the first layer that rotates.
 void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
-                      const MixerSpec& spec) {
+                      const MixerSpec& spec, int64_t width) {
   if (!spec.can.rotary && !spec.can.without_rotary) {
     RefuseKey("positions",
               "none, sinusoidal or learned where no products "
@@ -150,7 +151,6 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
               StrCat(layer.d_key));
   }
   // All layers read one table of angles.
-  const int64_t width = config.RotaryWidth();
   if (spec.can.rotary && layer.RotaryWidth() != width) {
     RefuseKey(
         RotaryKey(config),
@@ -180,6 +180,7 @@ void CheckPassed(const ModelConfig& config) {
 
 void CheckMixers(const ModelConfig& config) {
   const bool rotary = config.positions == Positions::kRotary;
+  const int64_t width = rotary ? config.RotaryWidth() : 0;
   bool rotated = false;  // any layer's queries and keys
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
@@ -187,7 +188,7 @@ void CheckMixers(const ModelConfig& config) {
     for (const ModelConfig& view : MixerViews(layer)) {
       const MixerSpec& spec = Spec(view.attention);
       rotated |= spec.can.rotary;
-      if (rotary) CheckRotaryLayer(config, view, spec);
+      if (rotary) CheckRotaryLayer(config, view, spec, width);
       CheckCausality(config, spec);
       if (spec.check != nullptr) spec.check(view);
     }

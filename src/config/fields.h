@@ -127,6 +127,8 @@ bool SetFromText(const ConfigField& field, std::string_view text,
 /// layers.cc: the pattern in its normal form: options that differ from the
 /// model's own, in the order of the table; none where all layers are alike.
 void NormaliseLayers(ModelConfig& config);
+/// What ModelConfig::first_passing is.
+int64_t FirstPassing(const ModelConfig& config);
 /// What the mixers of a configuration derive (MixerSpec::derive).
 void DeriveMixers(ModelConfig& config);
 /// Whether the registry has a row of this number.

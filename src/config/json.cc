@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "config/fields.h"
+#include "config/parallel_mixer.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -252,13 +253,14 @@ class Reader {
   }
 
   bool ReadBranches(const nlohmann::json& list, LayerConfig& layer) {
-    std::string name;
+    std::vector<AttentionKind> kinds;
     for (const nlohmann::json& entry : list) {
       LayerConfig& branch = layer.branches.emplace_back();
       if (!ReadEntry(entry, branch, /*branch=*/true)) return false;
-      name += (name.empty() ? "" : "+") + std::string(Name(branch.attention));
+      kinds.push_back(branch.attention);
+      if (kinds.size() > kMostBranches) break;  // refused below
     }
-    layer.attention = LayersFromText(name).front().attention;
+    layer.attention = LayersFromText(ParallelName(kinds)).front().attention;
     return true;
   }
 

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "config/fields.h"
+#include "config/parallel_mixer.h"
 #include "core/error.h"
 #include "core/text.h"
 
@@ -22,6 +23,8 @@ bool IsAmong(std::span<const std::string_view> keys, std::string_view key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
+constexpr std::string_view kHeads[] = {"n_heads", "d_key", "d_value"};
+
 // The keys of a layer's other part.
 bool IsOfFeedForward(std::string_view key) {
   constexpr std::string_view kKeys[] = {"feed_forward", "d_ff"};
@@ -32,7 +35,6 @@ bool IsOfFeedForward(std::string_view key) {
 // size of its heads, or a key of its feed-forward part.
 const ConfigField* OptionField(AttentionKind kind, Owner owner,
                                std::string_view key) {
-  constexpr std::string_view kHeads[] = {"n_heads", "d_key", "d_value"};
   const ConfigField* field = FindField(key);
   if (field == nullptr) return nullptr;
   if (IsOfFeedForward(key)) return owner == Owner::kBranch ? nullptr : field;
@@ -68,6 +70,7 @@ bool ListsSection(const std::vector<const char*>& sections,
 // it, where there are such: then only the layer's own options reach the layer.
 ModelConfig BaseOf(const ModelConfig& config, AttentionKind kind) {
   ModelConfig base = config;
+  if (base.own.empty()) return base;
   const std::vector<AttentionKind> kinds = MixersOf(config);
   std::erase_if(base.own, [&](const auto& own) {
     const ConfigField* field = FindField(own.first);
@@ -150,7 +153,7 @@ void NormaliseBranches(const ModelConfig& config, LayerConfig& layer) {
   if (given.empty()) return;
   if (given != Spec(layer.attention).branches) {
     RefuseKey("layers", StrCat("the mixers of ", Name(layer.attention)),
-              StrCat(given.size(), " others"));
+              ParallelName(given));
   }
   if (std::all_of(layer.branches.begin(), layer.branches.end(),
                   [](const LayerConfig& one) { return one.options.empty(); })) {
@@ -224,13 +227,12 @@ LayerConfig EntryFromText(std::string_view text) {
     ReadMixer(parts.front(), Owner::kLayer, layer, layer);
     return layer;
   }
-  std::string name;
+  std::vector<AttentionKind> kinds;
   for (const std::string_view part : parts) {
     ReadMixer(part, Owner::kBranch, layer.branches.emplace_back(), layer);
-    name += (name.empty() ? "" : "+") +
-            std::string(Name(layer.branches.back().attention));
+    kinds.push_back(layer.branches.back().attention);
   }
-  layer.attention = MixerFromText(name);
+  layer.attention = MixerFromText(ParallelName(kinds));
   return layer;
 }
 
@@ -263,8 +265,14 @@ void NormaliseLayers(ModelConfig& config) {
                    [&](const LayerConfig& layer) { return layer == first; })) {
     return;
   }
-  // The model's own keys cannot say what one of parallel mixers differs in.
-  config.layers.resize(first.branches.empty() ? 0 : 1);
+  // The model's own keys cannot say what one of parallel mixers differs in, and
+  // cross attention reads them too.
+  const bool own = config.arch == Arch::kSeq2seq &&
+                   std::any_of(first.options.begin(), first.options.end(),
+                               [](const auto& option) {
+                                 return IsAmong(kHeads, option.first);
+                               });
+  config.layers.resize(own || !first.branches.empty() ? 1 : 0);
   if (config.layers.empty()) Apply(first, OwnerOf(first.attention), config);
 }
 
@@ -289,30 +297,29 @@ ModelConfig ViewAlone(const ModelConfig& config, int64_t i) {
   return view;
 }
 
-// Whether a layer before layer i passes rows on: the pattern has all mixers in
-// its first period.
-bool PassesBefore(const ModelConfig& config, int64_t i) {
-  const int64_t entries =
-      std::max<int64_t>(1, static_cast<int64_t>(config.layers.size()));
-  for (int64_t before = 0; before < std::min(i, entries); ++before) {
-    const std::vector<ModelConfig> views =
-        MixerViews(ViewAlone(config, before));
-    if (std::any_of(views.begin(), views.end(), Passes)) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
-ModelConfig LayerView(const ModelConfig& config, int64_t i) {
-  ModelConfig view = ViewAlone(config, i);
+int64_t FirstPassing(const ModelConfig& config) {
   const std::vector<AttentionKind> kinds = MixersOf(config);
   if (std::none_of(kinds.begin(), kinds.end(), [](AttentionKind kind) {
         return Spec(kind).passed != nullptr;
       })) {
-    return view;
+    return -1;
   }
-  bool passed = PassesBefore(config, i);
+  // The pattern has all mixers in its first period.
+  const int64_t entries =
+      std::max<int64_t>(1, static_cast<int64_t>(config.layers.size()));
+  for (int64_t i = 0; i < entries; ++i) {
+    const std::vector<ModelConfig> views = MixerViews(ViewAlone(config, i));
+    if (std::any_of(views.begin(), views.end(), Passes)) return i;
+  }
+  return -1;
+}
+
+ModelConfig LayerView(const ModelConfig& config, int64_t i) {
+  ModelConfig view = ViewAlone(config, i);
+  if (config.first_passing < 0 || i < config.first_passing) return view;
+  bool passed = i > config.first_passing;
   const auto mark = [&](ModelConfig& mixer) {
     if (!Passes(mixer)) return;
     mixer.reads_passed = passed;

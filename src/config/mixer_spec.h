@@ -112,7 +112,7 @@ struct MixerSpec {
   /// empty: nothing.
   std::string form = {};
   /// The mixers of a parallel one, which all read the same rows and whose
-  /// results are added (parallel_mixers.cc); empty for all others.
+  /// results are added (parallel_mixer.cc); empty for all others.
   std::vector<AttentionKind> branches = {};
   /// Its place among the mixers of every build: lower ones first, equal ones in
   /// the order of their folders.

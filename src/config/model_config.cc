@@ -157,12 +157,10 @@ int64_t ModelConfig::RotaryWidth() const {
     const int64_t given = key != nullptr ? KeyOf<int64_t>(layer, key) : 0;
     return given > 0 ? given : layer.d_key;
   };
-  // Asked for at each step: no copy for a layer's view where all are alike.
-  if (layers.empty() && Spec(attention).branches.empty()) {
-    return width(*this, Spec(attention));
-  }
   for (size_t i = 0; i < std::max<size_t>(1, layers.size()); ++i) {
     const int64_t layer = static_cast<int64_t>(i);
+    const AttentionKind kind = layers.empty() ? attention : layers[i].attention;
+    if (!Spec(kind).can.rotary) continue;
     for (const ModelConfig& view : MixerViews(LayerView(*this, layer))) {
       const MixerSpec& spec = Spec(view.attention);
       if (spec.can.rotary) return width(view, spec);
@@ -187,6 +185,8 @@ ModelConfig Finished(ModelConfig config) {
 void FinishConfig(ModelConfig& config) {
   ModelConfig finished = config;
   finished.branches.clear();
+  finished.reads_passed = false;
+  finished.first_passing = -1;
   CheckRanges(finished);
   if (finished.HasAttention()) DeriveHeads(finished);  // layers refer to them
   NormaliseLayers(finished);
@@ -196,6 +196,7 @@ void FinishConfig(ModelConfig& config) {
   DeriveHeads(finished);
   DeriveMixers(finished);
   CheckRanges(finished);
+  finished.first_passing = FirstPassing(finished);
   CheckCombinations(finished);
   CheckTotals(finished);
   config = finished;
@@ -226,7 +227,7 @@ std::vector<ConfigKey> ConfigKeys() {
   }
   keys.push_back({"layers",
                   "mixers of the layers, repeated over the depth: "
-                  "linear,full or linear,local:local_context=64",
+                  "linear,full or linear,local:local_context=64 or mamba2+full",
                   "mixers of --attention, with options after colons", "",
                   "A[,B...]"});
   return keys;

@@ -126,8 +126,11 @@ struct ModelConfig {
   bool input_norm = false;     // of what the first layer reads
   FeedForwardBias feed_forward_bias = FeedForwardBias::kAuto;  // auto: of mlp
 
+  /// FinishConfig's: the first layer whose mixer passes rows on
+  /// (MixerSpec::passed); -1: none.
+  int64_t first_passing = -1;
   /// In the view of a layer, or of one of its parallel mixers: whether its
-  /// mixer reads rows that an earlier one passes on (MixerSpec::passed).
+  /// mixer reads rows that an earlier one passes on.
   bool reads_passed = false;
   /// In the view of a layer with a parallel mixer: what each of its mixers
   /// sees. Empty elsewhere.

@@ -82,12 +82,16 @@ std::vector<ModelConfig> MixerViews(const ModelConfig& layer) {
   return layer.branches;
 }
 
-MixerSpec ParallelMixer(const std::vector<AttentionKind>& branches) {
+std::string ParallelName(const std::vector<AttentionKind>& branches) {
   std::string name;
   for (const AttentionKind kind : branches) {
     name += (name.empty() ? "" : "+") + std::string(Spec(kind).name);
   }
-  MixerSpec spec = {.name = Kept(name),
+  return name;
+}
+
+MixerSpec ParallelMixer(const std::vector<AttentionKind>& branches) {
+  MixerSpec spec = {.name = Kept(ParallelName(branches)),
                     .family = "parallel",
                     .sections = {},
                     .can = Together(branches),

@@ -87,11 +87,13 @@ constexpr Condition kConditions[] = {
     {"feed_forward_bias", ReadsBias},
     {"branch_factor",
      [](const ModelConfig& c) {
-       for (size_t i = 0; i < std::max<size_t>(1, c.layers.size()); ++i) {
-         const ModelConfig view = LayerView(c, static_cast<int64_t>(i));
-         if (!view.branches.empty()) return true;
-       }
-       return false;
+       const auto parallel = [](AttentionKind kind) {
+         return !Spec(kind).branches.empty();
+       };
+       if (c.layers.empty()) return parallel(c.attention);
+       return std::any_of(
+           c.layers.begin(), c.layers.end(),
+           [&](const LayerConfig& layer) { return parallel(layer.attention); });
      }},
     {"activation", ReadsActivation},
     {"bidirectional",

@@ -131,22 +131,19 @@ Shapes RecurrentLayers(const ModelConfig& config) {
   return list.Take();
 }
 
-// The shapes of each entry of the pattern, twice: in its first period a layer
-// may make what the later ones read.
-std::vector<Shapes> Pattern(const ModelConfig& config,
-                            Shapes (*layer)(const ModelConfig&,
-                                            const ModelConfig&)) {
-  std::vector<Shapes> pattern;
-  const size_t entries = std::max<size_t>(1, config.layers.size());
-  for (size_t i = 0; i < 2 * entries; ++i) {
-    pattern.push_back(
+// A stack whose layers have the shapes of each entry of the pattern, twice: in
+// its first period a layer may make what the later ones read.
+Stack Repeated(const std::string& prefix, int64_t layers,
+               const ModelConfig& config,
+               Shapes (*layer)(const ModelConfig&, const ModelConfig&),
+               Shapes after) {
+  Stack stack = {prefix, layers, {}, std::move(after)};
+  stack.period = std::max<size_t>(1, config.layers.size());
+  for (size_t i = 0; i < 2 * stack.period; ++i) {
+    stack.pattern.push_back(
         layer(config, LayerView(config, static_cast<int64_t>(i))));
   }
-  return pattern;
-}
-
-size_t Period(const ModelConfig& config) {
-  return std::max<size_t>(1, config.layers.size());
+  return stack;
 }
 
 std::vector<Stack> Stacks(const ModelConfig& config) {
@@ -157,12 +154,10 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
   };
   switch (config.arch) {
     case Arch::kSeq2seq:
-      return {
-          {"encoder.layers.", config.n_layers, Pattern(config, EncoderLayer),
-           norm("encoder.norm"), Period(config)},
-          {"decoder.layers.", config.n_decoder_layers,
-           Pattern(config, DecoderLayer), norm("decoder.norm"),
-           Period(config)}};
+      return {Repeated("encoder.layers.", config.n_layers, config, EncoderLayer,
+                       norm("encoder.norm")),
+              Repeated("decoder.layers.", config.n_decoder_layers, config,
+                       DecoderLayer, norm("decoder.norm"))};
     case Arch::kCnn:
       return {{"layers.", config.n_layers, {ConvolutionLayer(config)}, {}}};
     case Arch::kRnn:
@@ -172,8 +167,8 @@ std::vector<Stack> Stacks(const ModelConfig& config) {
     case Arch::kEncoder:
       break;
   }
-  return {{"layers.", config.n_layers, Pattern(config, EncoderLayer),
-           norm("norm"), Period(config)}};
+  return {
+      Repeated("layers.", config.n_layers, config, EncoderLayer, norm("norm"))};
 }
 
 Shapes Embeddings(const ModelConfig& config) {

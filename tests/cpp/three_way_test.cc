@@ -397,7 +397,7 @@ std::vector<ModelConfig> BiasConfigs() {
   return configs;
 }
 
-// Mixers side by side, with heads of their own each, a factor, and every kind
+// Parallel mixers with different heads, a factor, and every kind
 // of state; heads that differ by layer.
 std::vector<ModelConfig> ParallelConfigs() {
   std::vector<ModelConfig> configs;

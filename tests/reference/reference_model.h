@@ -459,7 +459,7 @@ class ReferenceModel {
     return joined;
   }
 
-  // Mixers side by side.
+  // Parallel mixers.
   Rows Sum(const ModelConfig& view, const std::string& name, const Rows& x,
            bool causal, bool turn) const {
     Rows sum(x.size(), Row(static_cast<size_t>(view.d_model), 0.0));

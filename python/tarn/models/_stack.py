@@ -38,6 +38,10 @@ _OF_STABILISED = ("stabilise",)
 _ELSEWHERE = ("feature_map", "feature_seed")
 
 
+# Added to the number of a mixer's draws for each parallel mixer before it, as in C++.
+_MOST_MIXERS = 1 << 14
+
+
 def _sections() -> set[str]:
     """The sections of a configuration that some mixer reads."""
     return {section for mixer in tables.mixers().values() for section in mixer["sections"]}
@@ -65,14 +69,23 @@ def _settings(view: Config, sections: set[str]) -> dict[str, Any]:
 
 
 def _attention(
-    view: Config, sections: set[str], causal: bool, number: int, kind: str | None = None
+    view: Config,
+    sections: set[str],
+    causal: bool,
+    number: int,
+    kind: str | None = None,
+    draw: int | None = None,
 ) -> AttentionLayer | Mixer | ParallelMixer:
     """The attention layer of a view. sections: of `_sections`. number: its place in the
-    model, which makes its random draws differ from those of the others. kind: that of
+    model. draw: the number that makes its random draws differ from those of the others;
+    None: its place. kind: that of
     cross attention, which has no positions; None: the view's own."""
     if kind is None and "branches" in view:
         views = view["branches"]
-        branches = [_attention(branch, sections, causal, number) for branch in views]
+        branches = [
+            _attention(branch, sections, causal, number, draw=number + place * _MOST_MIXERS)
+            for place, branch in enumerate(views)
+        ]
         factors = [branch["branch_factor"] for branch in views]
         return ParallelMixer(view["attention"], branches, factors)
     if kind is None and is_mixer(view["attention"], view):
@@ -85,7 +98,7 @@ def _attention(
     for module in inner.modules():
         assign = getattr(module, "assign_layer", None)
         if callable(assign):
-            assign(number, seed=view["feature_seed"])
+            assign(number if draw is None else draw, seed=view["feature_seed"])
     return make_attention_layer(inner, view, kind is None and view["positions"] == "rotary")
 
 

@@ -208,7 +208,7 @@ def make_attention(
         if options.keys() - {"d_key", "d_value"}:
             raise ValueError(
                 f"{mixer}: options: want d_key and d_value alone, and a ParallelMixer of "
-                f"mixers with options of their own, got {', '.join(options)}"
+                f"mixers that take others, got {', '.join(options)}"
             )
         sizes = {"d_model": d_model, "heads": heads, "causal": causal, **options}
         branches = [make_attention(mixer=kind, **sizes) for kind in mixer.split("+")]

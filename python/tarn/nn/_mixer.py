@@ -25,6 +25,12 @@ View = dict[str, Any]
 Tensors = dict[str, torch.Tensor]
 
 
+def want_no_masks(kind: str, masks: Sequence[BaseMask | None]) -> None:
+    """Raises ValueError for a mask of `tarn.masking` next to a key_mask."""
+    if any(mask is not None for mask in masks):
+        raise ValueError(f"{kind}: key_mask: want None with other masks, got a tensor")
+
+
 class Mixer(torch.nn.Module):
     """The base of custom causal mixers. A derived class defines `mix`, from which it
     has forward, prefill and step.
@@ -71,12 +77,18 @@ class Mixer(torch.nn.Module):
         query_lengths: BaseMask | None = None,
         key_lengths: BaseMask | None = None,
         passed: PassedRows | None = None,
+        *,
+        key_mask: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """x [B, T, d_model] -> the same shape; the other arguments are those with which
-        the layers of `tarn.transformers` call an attention. Raises MaskError for an
+        the layers of `tarn.transformers` call an attention, and key_mask [B, T] bool (True =
+        keep) that of the layers of `tarn.nn`, without other masks. Raises MaskError for an
         attention mask that is not causal, ValueError for keys other than x."""
         masks = (attn_mask, query_lengths, key_lengths)
-        return whole(self.masked(x, keys, values, *masks, passed))
+        if key_mask is None:
+            return whole(self.masked(x, keys, values, *masks, passed))
+        want_no_masks(self.kind, masks)
+        return whole(self.unbiased(x, key_mask, **PassedRows.given(passed)))
 
     def masked(
         self,

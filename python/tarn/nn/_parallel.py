@@ -1,4 +1,4 @@
-"""Mixers side by side in one layer: all read the same rows, and what they give is added."""
+"""Parallel mixers of one layer: all read the same rows, and their results are added."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ import torch
 from tarn._passed_rows import PassedRows, handed
 from tarn._fused import Branch, unbiased, whole
 from tarn._hooks import heard, hooked
-from tarn.attention.attention_layer import advanced, branch_of
+from tarn.attention.attention_layer import AttentionLayer, advanced, branch_of
 from tarn.masking import BaseMask
+from tarn.nn._mixer import want_no_masks
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
+
+
+_MOST = 3  # mixers of a layer, as in configurations
 
 
 class ParallelMixer(torch.nn.Module):
@@ -25,8 +29,8 @@ class ParallelMixer(torch.nn.Module):
         factors: of what each gives; None: 1 each.
 
     Its state has the tensors of theirs under their numbers: "0.S", "1.keys". The layers
-    of `tarn.nn` and `tarn.models` call it as they call a Mixer; it adds no arithmetic of
-    its own but the sum.
+    of `tarn.nn` and `tarn.models` call it as they call a Mixer; beyond the sum it
+    computes nothing. Raises ValueError for other numbers of branches or factors than kind names.
     """
 
     def __init__(
@@ -36,9 +40,15 @@ class ParallelMixer(torch.nn.Module):
         factors: Sequence[float] | None = None,
     ):
         super().__init__()
+        count = len(kind.split("+"))
+        if not 2 <= count <= _MOST:
+            raise ValueError(f"ParallelMixer: kind: want 2 or {_MOST} names, got {kind!r}")
+        for name, given in (("branches", branches), ("factors", factors)):
+            if given is not None and len(given) != count:
+                raise ValueError(f"ParallelMixer: {name}: want {count}, got {len(given)}")
         self.kind = kind
         self.branches: torch.nn.ModuleList = torch.nn.ModuleList(branches)
-        self.factors: tuple[float, ...] = tuple(factors or (1.0,) * len(branches))
+        self.factors: tuple[float, ...] = tuple((1.0,) * count if factors is None else factors)
         self.passes: bool = any(getattr(branch, "passes", False) for branch in branches)
 
     def forward(
@@ -56,8 +66,10 @@ class ParallelMixer(torch.nn.Module):
         """x [B, T, d_model] -> the same shape; the other arguments are those of the
         branches. Raises what they raise, ValueError for keys other than x."""
         masks = (attn_mask, query_lengths, key_lengths)
+        if key_mask is not None:
+            want_no_masks(self.kind, masks)
         if keys is None and all(mask is None for mask in masks):
-            return whole(self.unbiased(x, key_mask))
+            return whole(self.unbiased(x, key_mask, passed))
         return whole(self.masked(x, keys, values, *masks, passed))
 
     def masked(
@@ -85,13 +97,22 @@ class ParallelMixer(torch.nn.Module):
 
         return self._added(read)
 
-    def unbiased(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> Branch:
-        """forward under key_mask [B, T] bool, as the layers of `tarn.nn` call it."""
+    def unbiased(
+        self,
+        x: torch.Tensor,
+        key_mask: torch.Tensor | None = None,
+        passed: PassedRows | None = None,
+    ) -> Branch:
+        """forward under key_mask [B, T] bool, as the layers of `tarn.nn` call it. Raises
+        ValueError where a branch is an AttentionLayer, which takes other masks."""
+        if any(isinstance(branch, AttentionLayer) for branch in self.branches):
+            raise ValueError(f"{self.kind}: attn_mask: want one for its AttentionLayer, got None")
 
         def read(branch: Any) -> Branch:
+            own = {} if passed is None else handed(branch, passed)
             if heard(branch):
-                return Branch(branch(x, key_mask=key_mask))
-            return branch.unbiased(x, key_mask)
+                return Branch(branch(x, key_mask=key_mask, **own))
+            return branch.unbiased(x, key_mask, **own)
 
         return self._added(read)
 
@@ -188,8 +209,15 @@ class ParallelMixer(torch.nn.Module):
             given = type(state).__name__
             raise TypeError(f"state: want None or a state this module returned, got {given}")
         state.check(self.kind, batch, {})
+        parts = state.facts.get("branches")
+        if not isinstance(parts, list) or len(parts) != len(self.branches):
+            raise ValueError(
+                f"state: branches: want facts of {len(self.branches)} mixers, got {parts!r:.80}"
+            )
         states: list[AttentionState | None] = []
-        for number, part in enumerate(state.facts["branches"]):
+        for number, part in enumerate(parts):
+            if not isinstance(part, dict) or part.keys() != {"kind", "facts"}:
+                raise ValueError(f"state: branches: want kind and facts, got {part!r:.80}")
             own = f"{number}."
             held = {
                 name.removeprefix(own): tensor

@@ -11,7 +11,7 @@ import torch
 
 from tarn import ops
 from tarn._configurations import layer_facts
-from tarn._passed_rows import PassedRows
+from tarn._passed_rows import PassedRows, want_passed
 from tarn._fused import Branch
 from tarn._token_shift import last_row
 from tarn.nn._gated_parts import kept_rows, split, want_read
@@ -118,6 +118,8 @@ class RwkvMixer(RecurrentMixer):
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count. passed: the values of the first layer, which sets them."""
         want_read(self)
+        if self._reads:
+            want_passed(self.kind, passed, (*x.shape[:2], self.heads * self.d_key))
         x = kept_rows(x, kept)
         before = None if state is None else state["shift"]
         rows = self._mixtures(x, ops.token_shift(x, before=before))
@@ -159,8 +161,7 @@ class RwkvMixer(RecurrentMixer):
         """The values, of which layers after the first take a share from its own."""
         values = self._map("value", x)
         if self._reads:
-            if passed is None or passed.rows is None:
-                raise ValueError(f"{self.kind}: passed: want rows of an earlier layer, got none")
+            assert passed is not None and passed.rows is not None
             share = torch.sigmoid(self._map("value_up", self._map("value_down", x)))
             return torch.lerp(values, passed.rows, share)
         if self.passes and passed is not None:

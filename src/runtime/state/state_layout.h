@@ -28,7 +28,7 @@ struct StateLayout {
   explicit StateLayout(const ModelConfig& config);
 
   std::vector<std::vector<StatePlace>> layers;
-  /// The same tensors once more by the mixers of layers that have parallel
+  /// The same tensors again, by the mixers of layers that have parallel
   /// ones: what such a mixer takes for its layer is BranchLayer.
   std::vector<std::vector<StatePlace>> branches;
   std::vector<int64_t> first_branch;  // [layers]: of each, in `branches`

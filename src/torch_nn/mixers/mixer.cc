@@ -98,10 +98,18 @@ torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
                          : MixNormed(x, *norm, context, key_mask);
 }
 
-torch::Tensor PassedRows::Read(const char* where) const {
-  if (rows.defined()) return rows;
-  throw ArgumentError(StrCat("Mixer: ", where, ": passed"),
-                      "rows of an earlier layer", "none");
+torch::Tensor PassedRows::Read(const PassedRows* passed, const torch::Tensor& x,
+                               int64_t width) {
+  if (passed == nullptr || !passed->rows.defined()) {
+    throw ArgumentError("Mixer: passed",
+                        "rows of an earlier layer of the same stack", "none");
+  }
+  const std::vector<int64_t> wanted = {x.size(0), x.size(1), width};
+  if (passed->rows.sizes() != wanted) {
+    throw ShapeError("Mixer: passed", ShapeText(wanted),
+                     ShapeText(passed->rows.sizes().vec()));
+  }
+  return passed->rows;
 }
 
 void Mixer::CheckRotary(const RotaryTable& rotary,

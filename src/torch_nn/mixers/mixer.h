@@ -20,7 +20,13 @@ namespace tarn::nn {
 struct MixerPlace {
   bool causal = true;  // a decoder stack: no row depends on later ones
   bool cross = false;  // keys and values come from a memory
-  int64_t index = 0;   // its number in the model: random draws depend on it
+  int64_t index = 0;   // its number in the model
+  int64_t branch = 0;  // and among the parallel mixers of its layer
+
+  /// What random draws depend on: another number for each mixer of a model.
+  int64_t draw() const { return index + branch * kMostMixers; }
+  /// More than a model can have without parallel ones.
+  static constexpr int64_t kMostMixers = int64_t{1} << 14;
 };
 
 /// Rows that the first layer of a stack with such a mixer makes for the later
@@ -28,8 +34,10 @@ struct MixerPlace {
 struct PassedRows {
   torch::Tensor rows;  // [B, T, W]; undefined before they are made
 
-  /// Throws ArgumentError naming `where` for rows that no layer has made.
-  torch::Tensor Read(const char* where) const;
+  /// The rows for x [B, T, d_model], `width` numbers each. Throws ArgumentError
+  /// for null or rows that no layer has made, ShapeError for rows of others.
+  static torch::Tensor Read(const PassedRows* passed, const torch::Tensor& x,
+                            int64_t width);
 };
 
 /// What a stack gives its mixers besides their rows.

@@ -13,6 +13,7 @@ class Parallel final : public Mixer {
   Parallel(const ModelConfig& layer, MixerPlace place) : Mixer(layer, place) {
     const auto list = register_module("branches", torch::nn::ModuleList());
     for (const ModelConfig& view : layer.branches) {
+      place.branch = static_cast<int64_t>(branches_.size());
       branches_.push_back({MakeMixer(view, place), view.branch_factor});
       list->push_back(branches_.back().mixer);
     }
@@ -75,7 +76,7 @@ class Parallel final : public Mixer {
     std::shared_ptr<const StateForm> form = {};  // of its states
   };
 
-  // sum += factor rows; nothing for rows that are not there.
+  // sum += factor rows; nothing for an undefined tensor.
   static void Add(torch::Tensor rows, double factor, torch::Tensor& sum) {
     if (!rows.defined()) return;
     if (factor != 1.0) rows = rows * factor;
@@ -99,7 +100,7 @@ class Parallel final : public Mixer {
       state_form_->max_length =
           std::min(state_form_->max_length, branches_[i].form->max_length);
     }
-    // Caches of different lengths: each mixer looks after its own.
+    // Caches of different lengths: each mixer trims those it has.
     state_form_->window = kMaxLength;
     state_form_->slots.insert(state_form_->slots.end(), part.begin(),
                               part.end());

@@ -1,4 +1,4 @@
-// Mixers side by side in one layer.
+// Parallel mixers of one layer.
 #pragma once
 
 #include <memory>

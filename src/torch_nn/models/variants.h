@@ -194,7 +194,7 @@ inline std::vector<ModelConfig> GatedVariants() {
         "query_latent_width=3:out_bias=false:sinks=true"}) {
     add(layers).positions = Positions::kRotary;
   }
-  // Mixers side by side.
+  // Parallel mixers.
   for (const char* layers :
        {"mamba2+full", "gdn:n_heads=3+full:window=3:key_heads=1,linear",
         "linear:branch_factor=0.5+local:local_context=2+gla"}) {

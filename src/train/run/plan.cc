@@ -115,10 +115,6 @@ TrainState StartState(const RunFolder& folder, const Given& given,
   return state;
 }
 
-}  // namespace
-
-namespace {
-
 // Floats a token that autograd keeps of a layer: norms, projections, weights of
 // pairs, both halves of the feed-forward part.
 double KeptFloats(const ModelConfig& view, int64_t seq_len) {

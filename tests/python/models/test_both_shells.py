@@ -78,6 +78,8 @@ CASES = [
         dict(layers=[{"mixer": ["mamba1", {"mixer": "full", "branch_factor": 0.5, "n_heads": 2}]}]),
     ),
     ("seq2seq", "seq2seq", dict(attention="linear+full")),
+    ("seq2seq", "seq2seq", dict(layers=[{"mixer": "linear", "n_heads": 4, "d_key": 6}])),
+    ("lm", "decoder", dict(attention="linear+linear", feature_map="favor")),
     ("classify", "encoder", dict(attention="linear+full", **LEARNED)),
     ("lm", "decoder", dict(attention="mamba2", key_heads=1, conv_width=0)),
     ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),

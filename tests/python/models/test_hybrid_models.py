@@ -1,12 +1,15 @@
 """Stacks of mixed layers, root mean square norms and gated feed-forward parts:
 every layer is built from the configuration as it sees it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 import tarn
-from tarn import models, nn, recurrent, runtime
+from tarn import masking, models, nn, recurrent, runtime
+from tarn._passed_rows import PassedRows
 from tarn.attention import AFTSimpleAttention, CausalLinearAttention, FullAttention, LocalAttention
 
 SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_positions=512)
@@ -277,12 +280,75 @@ def test_parallel_mixers_of_tarn_nn_add_what_each_gives():
         first, state = layer.prefill(x[:, :4])
         rest, _ = layer.prefill(x[:, 4:], state)
     torch.testing.assert_close(torch.cat([first, rest], 1), wanted, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="ParallelMixer of mixers with options"):
+    with pytest.raises(ValueError, match="ParallelMixer of mixers that take others"):
         nn.make_attention(24, 3, "mamba2+full", conv_width=2)
+    with pytest.raises(ValueError, match="kind: want 2 or 3 names"):
+        nn.make_attention(24, 3, "full+full+full+full")
+    with pytest.raises(ValueError, match="factors: want 3, got 1"):
+        nn.ParallelMixer("mamba2+full+linear", mixers, [1.0])
+    with pytest.raises(ValueError, match="branches: want 2, got 3"):
+        nn.ParallelMixer("mamba2+full", mixers)
+    with pytest.raises(ValueError, match="key_mask: want None with other masks"):
+        sum_of(x, key_lengths=masking.LengthMask(torch.tensor([7, 4])), key_mask=kept)
     with pytest.raises(TypeError, match="state: want None or a state"):
         sum_of.prefill(x, [x, x])
     with pytest.raises(ValueError, match="keys, values: want x itself"):
         sum_of(x, x + 1, x)
+
+
+@pytest.mark.parametrize("kind", ("gla", "rwkv7", "mamba1", "gla+full", "rwkv7+linear"))
+def test_hooks_in_layers_of_tarn_nn_change_nothing(kind):
+    torch.manual_seed(1)
+    layer, heard = nn.EncoderLayer(16, 2, mixer=kind).eval(), []
+    x, kept = torch.randn(2, 5, 16), torch.ones(2, 5, dtype=torch.bool)
+    kept[1, 3:] = False
+    with torch.no_grad():
+        wanted = layer(x), layer(x, kept)
+        hooked = getattr(layer.attention, "branches", [layer.attention])[0]
+        hooked.register_forward_hook(lambda *_: heard.append(1))
+        given = layer(x), layer(x, kept)
+    assert len(heard) == 2
+    for one, other in zip(given, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def test_parallel_mixers_draw_different_features():
+    model = models.LanguageModel(**SMALL, attention="linear+linear", feature_map="favor")
+    omegas = [value for name, value in model.state_dict().items() if name.endswith("omega")]
+    assert len(omegas) == 8
+    assert not any(torch.equal(one, omegas[0]) for one in omegas[1:])
+
+
+def test_damaged_states_of_parallel_mixers_are_refused():
+    model = models.LanguageModel(**SMALL, **PARALLEL).eval()
+    with torch.no_grad():
+        _, state = model.prefill(torch.randint(256, (1, 3)))
+    for facts in ({}, {"branches": []}, {"branches": [{"kind": "full"}] * 2}):
+        broken = [dataclasses.replace(part, facts=facts) for part in state]
+        with pytest.raises(ValueError, match="state: branches: want"):
+            model.step(torch.zeros(1, dtype=torch.int64), broken)
+
+
+def test_values_of_the_first_layer_follow_lengths_and_need_a_stack():
+    keys = dict(attention="rwkv7", value_residual=True, input_norm=True)
+    model = models.LanguageModel(**SMALL, **keys).eval()
+    tokens = torch.randint(256, (2, 9))
+    with torch.no_grad():
+        wanted = model(tokens)
+        _, state = model.prefill(tokens[:, :6], lengths=[6, 3])
+        rest = torch.stack([tokens[0, 6:9], tokens[1, 3:6]])
+        given, _ = model.prefill(rest, state=state)
+        torch.testing.assert_close(given[0], wanted[0, 6:], rtol=0, atol=3e-5)
+        torch.testing.assert_close(given[1], wanted[1, 3:6], rtol=0, atol=3e-5)
+        x = torch.randn(2, 5, 24)
+        with pytest.raises(ValueError, match="passed: want rows of an earlier layer, got none"):
+            model.layers[1].attention(x)
+        other = PassedRows()
+        other.rows = torch.randn(2, 4, 24)
+        with pytest.raises(ValueError, match="passed: want \\[2, 5, 24\\]"):
+            model.layers[1].attention(x, passed=other)
+    with pytest.raises(ValueError, match="passes no rows to later layers"):
+        nn.make_attention(24, 3, "rwkv7", value_residual=True)
 
 
 @pytest.mark.parametrize("keys", [PATTERNS[1], PATTERNS[3], PATTERNS[6], PARALLEL], ids=words)

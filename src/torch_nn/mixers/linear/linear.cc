@@ -31,7 +31,7 @@ class Linear : public ProjectedMixer {
   Linear(const ModelConfig& layer, MixerPlace place)
       : ProjectedMixer(layer, place),
         keys_(layer),
-        features_(*this, "inner_attention", layer, place.index) {
+        features_(*this, "inner_attention", layer, place.draw()) {
     // The largest exponent of a feature so far, which only this side needs.
     if (keys_.denominator != Denominator::kSigned && keys_.stabilise) {
       const std::vector<int64_t>& z = state_form_->slots[1].spec.shape;

@@ -40,10 +40,11 @@ class Rwkv : public Mixer {
                                               const torch::Tensor& step) const {
     return ops::RowMixes(x, step, w_.token_shift.unbind(0));
   }
-  // passed: the values of the first layer, which sets them; null: there are
-  // none.
+  // first: the values of the first layer; undefined: the layer reads none.
+  // made: where the first layer puts its values, else null.
   virtual RwkvInputs Inputs(const std::vector<torch::Tensor>& rows,
-                            PassedRows* passed) const = 0;
+                            const torch::Tensor& first,
+                            PassedRows* made) const = 0;
   virtual ops::GatedResult Recur(const RwkvInputs& in,
                                  const ops::GatedOptions& options) const = 0;
   torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
@@ -95,7 +96,11 @@ class Rwkv : public Mixer {
   // before: the row in front of x, [B, D]; absent: zeros.
   RwkvInputs Prepare(const torch::Tensor& x, const ops::OptionalTensor& before,
                      const MixerContext& context) const {
-    return Inputs(Mixtures(x, ops::TokenShift(x, before)), context.passed);
+    torch::Tensor first;  // the values of the first layer, checked before work
+    if (s_.reads_values) first = PassedRows::Read(context.passed, x, s_.width);
+    PassedRows* made =
+        s_.passes_values && !s_.reads_values ? context.passed : nullptr;
+    return Inputs(Mixtures(x, ops::TokenShift(x, before)), first, made);
   }
 
   ops::GatedOptions Options(const RwkvInputs& in) const {
@@ -151,7 +156,8 @@ class Seven final : public Rwkv {
 
  protected:
   RwkvInputs Inputs(const std::vector<torch::Tensor>& y,
-                    PassedRows* passed) const override {
+                    const torch::Tensor& first,
+                    PassedRows* made) const override {
     const auto low = [](const torch::Tensor& x, const torch::nn::Linear& down,
                         const torch::nn::Linear& up, auto act) {
       return ops::Affine(act(ops::Affine(x, down->weight)), up->weight,
@@ -161,15 +167,12 @@ class Seven final : public Rwkv {
     RwkvInputs in;
     in.queries = Heads(ops::Affine(y[kShiftQuery], w_.query->weight));
     torch::Tensor values = ops::Affine(y[kShiftValue], w_.value->weight);
-    if (s_.reads_values) {
-      PassedRows none;
-      values = torch::lerp(values,
-                           (passed != nullptr ? passed : &none)->Read("rwkv7"),
+    if (first.defined()) {
+      values = torch::lerp(values, first,
                            torch::sigmoid(low(y[kShiftValue], w_.value_down,
                                               w_.value_up, same)));
-    } else if (s_.passes_values && passed != nullptr) {
-      passed->rows = values;
     }
+    if (made != nullptr) made->rows = values;
     in.values = Heads(values);
     ops::DecayGateArguments gate;
     gate.x = low(y[kShiftDecay], w_.decay_down, w_.decay_up,
@@ -225,7 +228,7 @@ class Six final : public Rwkv {
     return rows;
   }
 
-  RwkvInputs Inputs(const std::vector<torch::Tensor>& y,
+  RwkvInputs Inputs(const std::vector<torch::Tensor>& y, const torch::Tensor&,
                     PassedRows*) const override {
     const auto heads = [&](const torch::Tensor& x) {
       return AsHeads(x, s_.heads);

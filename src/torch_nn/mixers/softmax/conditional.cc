@@ -13,7 +13,7 @@ class Conditional : public ProjectedMixer {
         keys_(layer),
         length_limit_(KeyOf<int64_t>(layer, "length_limit")),
         features_(*this, "inner_attention.other_attention", layer,
-                  place.index) {}
+                  place.draw()) {}
 
   void Redraw(int64_t step) override { features_.Redraw(step); }
 

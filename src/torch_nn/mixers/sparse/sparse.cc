@@ -15,7 +15,7 @@ class Hashing : public ProjectedMixer {
 
  protected:
   int64_t HashSeed() const {
-    if (!is_training()) return place_.index;
+    if (!is_training()) return place_.draw();
     return torch::empty({}, torch::kInt64).random_().item<int64_t>();
   }
 
