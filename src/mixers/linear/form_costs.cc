@@ -61,27 +61,34 @@ TokenScaling ScalingAt(const ModelConfig& config, int64_t n) {
   }
   if (n < 1) throw ArgumentError("n", "1 or more tokens", StrCat(n));
   const ParameterParts parts = CountParameterParts(c);
-  const HeadWidths head = HeadWidthsOf(c);
   const int64_t tied = c.tied_head ? c.Outputs() * c.d_model : 0;
   // A table is looked up; a projection of frames is a matrix product.
   const int64_t frames = c.ReadsFrames() ? parts.embedding : 0;
   const int64_t dense = 2 * (parts.attention + parts.feed_forward_used +
                              parts.head + tied + frames);
-  const int64_t heads = c.n_layers * c.n_heads;
-  const auto per_token = [&](int64_t flop) {
-    return static_cast<double>(dense) + static_cast<double>(heads) *
-                                            static_cast<double>(flop) /
-                                            static_cast<double>(n);
+  TokenScaling scaling = {
+      .tokens = n, .softmax_step_flop = dense, .linear_step_flop = dense};
+  const auto share = [n](int64_t heads, int64_t flop) {
+    return static_cast<double>(heads) * static_cast<double>(flop) /
+           static_cast<double>(n);
   };
-  TokenScaling scaling;
-  scaling.tokens = n;
-  scaling.softmax_parallel_flop =
-      per_token(SoftmaxFlop(head, n, c.arch == Arch::kDecoder));
-  scaling.linear_parallel_flop = per_token(LinearFlop(head, n));
-  scaling.softmax_step_flop = dense + heads * SoftmaxStepFlop(head, n);
-  scaling.linear_step_flop = dense + heads * LinearStepFlop(head);
-  scaling.softmax_step_bytes = heads * SoftmaxCacheBytes(head, n);
-  scaling.linear_step_bytes = heads * LinearStateBytes(head);
+  scaling.softmax_parallel_flop = scaling.linear_parallel_flop =
+      static_cast<double>(dense);
+  const LinearKeys keys(c);
+  for (int64_t i = 0; i < c.n_layers; ++i) {
+    for (const ModelConfig& view : MixerViews(LayerView(c, i))) {
+      const HeadWidths head = {view.d_key, view.d_value,
+                               keys.Width(view.d_key)};
+      const int64_t heads = view.n_heads;
+      scaling.softmax_parallel_flop +=
+          share(heads, SoftmaxFlop(head, n, c.arch == Arch::kDecoder));
+      scaling.linear_parallel_flop += share(heads, LinearFlop(head, n));
+      scaling.softmax_step_flop += heads * SoftmaxStepFlop(head, n);
+      scaling.linear_step_flop += heads * LinearStepFlop(head);
+      scaling.softmax_step_bytes += heads * SoftmaxCacheBytes(head, n);
+      scaling.linear_step_bytes += heads * LinearStateBytes(head);
+    }
+  }
   return scaling;
 }
 

@@ -10,7 +10,8 @@
 
 namespace tarn {
 
-/// Widths of one head.
+/// Widths of one head. Those of a model are the model's own, which a layer may
+/// replace.
 struct HeadWidths {
   int64_t d_key = 0, d_value = 0;
   int64_t d_feature = 0;  // C of the model's feature map
@@ -53,8 +54,8 @@ struct TokenScaling {
   int64_t softmax_step_bytes = 0, linear_step_bytes = 0;
 };
 /// The costs of an encoder or decoder as if its attention were softmax or
-/// linear with the model's map; ArgumentError for other architectures and
-/// n < 1.
+/// linear with the model's map, of the heads that its layers and their parallel
+/// mixers have; ArgumentError for other architectures and n < 1.
 TokenScaling ScalingAt(const ModelConfig& config, int64_t n);
 
 }  // namespace tarn

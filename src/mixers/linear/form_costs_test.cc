@@ -144,6 +144,13 @@ TEST(Costs, ScalingOfAModel) {
             100 * 16 * 64);
   EXPECT_EQ(at100.linear_parallel_flop,
             static_cast<double>(at100.linear_step_flop));
+  // Each layer counts the heads that it has, and those of parallel mixers.
+  ModelConfig mixed;
+  mixed.n_layers = 2;
+  mixed.layers =
+      LayersFromText("linear:n_heads=8:d_key=16,linear+full:d_value=8");
+  EXPECT_EQ(ScalingAt(mixed, 200).softmax_step_bytes,
+            200 * 4 * (8 * (16 + 32) + 4 * (32 + 32) + 4 * (32 + 8)));
   EXPECT_THROW(ScalingAt(config, 0), ArgumentError);
   config.arch = Arch::kLstm;
   EXPECT_THROW(ScalingAt(config, 10), ArgumentError);
