@@ -55,13 +55,24 @@ def file_text(config: Mapping[str, Any]) -> str:
 
 def layer_views(config: Config, n_layers: int) -> list[Config]:
     """A finished configuration as each layer of a stack sees it. The pattern of layers
-    repeats over the depth, so only its first two periods are asked for."""
+    repeats over the depth, so only its first period is asked for, and the second
+    where layers pass rows on."""
     text = file_text(config)
     period = len(config.get("layers") or "1")
-    # Twice: a layer of the first period may make rows that the later ones read.
-    asked = min(n_layers, 2 * period)
-    views = [json.loads(torch.ops.tarn.layer_view(text, index)) for index in range(asked)]
-    indices = (index if index < asked else period + index % period for index in range(n_layers))
+
+    def asked(first: int, end: int) -> list[Config]:
+        indices = range(first, min(end, n_layers))
+        return [json.loads(torch.ops.tarn.layer_view(text, index)) for index in indices]
+
+    views = asked(0, period)
+    repeated = 0
+    if any("reads_passed" in part for view in views for part in (view, *view.get("branches", ()))):
+        # A layer of the first period makes rows that the later ones read.
+        views += asked(period, 2 * period)
+        repeated = period
+    indices = (
+        index if index < len(views) else repeated + index % period for index in range(n_layers)
+    )
     return [dict(views[index]) for index in indices]
 
 

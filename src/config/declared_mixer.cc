@@ -1,12 +1,9 @@
 #include "config/declared_mixer.h"
 
 #include <algorithm>
-#include <deque>
 #include <limits>
-#include <mutex>
 
 #include "config/fields.h"
-#include "core/fork.h"
 #include "core/json.h"
 #include "core/text.h"
 
@@ -21,14 +18,6 @@ constexpr const char* kWhat = "mixer";
 FormatError Bad(const std::string& key, const std::string& wanted,
                 const json& given) {
   return FormatError(StrCat(kWhat, ": ", key), wanted, JsonGiven(given));
-}
-
-// Names that rows of the registry point to, for the life of the program.
-const char* Kept(const std::string& text) {
-  static ForkHeldMutex turn;
-  static std::deque<std::string> texts;
-  const std::lock_guard lock(turn);
-  return texts.emplace_back(text).c_str();
 }
 
 // Whether a key is a size, and its value.
@@ -144,7 +133,7 @@ void SetState(const json& value, MixerSpec& spec) {
   std::vector<std::pair<StateTensor, Shape>> tensors;
   for (const json& entry : value) {
     if (!entry.is_object()) throw Bad("state", "a list of tensors", entry);
-    StateTensor tensor{Kept(Text(entry, "name")), {}};
+    StateTensor tensor{KeptText(Text(entry, "name")), {}};
     if (entry.contains("initial")) {
       tensor.initial = static_cast<float>(Number(entry, "initial"));
     }
@@ -212,13 +201,13 @@ std::vector<OwnKey> KeysFrom(const json& value) {
 AttentionKind RegisterDeclaredMixer(std::string_view text) {
   const json object = ParseStrictJson(text, kWhat, kMaxBytes).Take();
   if (!object.is_object()) throw Bad("row", "an object", object);
-  MixerSpec spec{.name = Kept(Text(object, "name")),
+  MixerSpec spec{.name = KeptText(Text(object, "name")),
                  .family = nullptr,
                  .sections = {},
                  .can = {.bidirectional = Flag(object, "bidirectional", false),
                          .rotary = false}};
   spec.family =
-      object.contains("family") ? Kept(Text(object, "family")) : spec.name;
+      object.contains("family") ? KeptText(Text(object, "family")) : spec.name;
   spec.keys = KeysFrom(Member(object, "keys"));
   SetWeights(Member(object, "weights"), spec);
   SetState(Member(object, "state"), spec);

@@ -1,28 +1,16 @@
 #include "config/parallel_mixer.h"
 
 #include <algorithm>
-#include <mutex>
-#include <set>
 #include <string>
 
 #include "core/error.h"
-#include "core/fork.h"
 #include "core/text.h"
 
 namespace tarn {
 namespace {
 
-// A text for the life of the program: rows and tensors of states refer to names
-// by their address. There are few of them.
-const char* Kept(const std::string& text) {
-  static ForkHeldMutex turn;
-  static std::set<std::string> texts;
-  const std::lock_guard lock(turn);
-  return texts.insert(text).first->c_str();
-}
-
 // What the mixers of a layer see. Only LayerView makes them.
-const std::vector<ModelConfig>& BranchesOf(const ModelConfig& layer) {
+const std::vector<ModelConfig>& ViewsOf(const ModelConfig& layer) {
   if (layer.branches.empty()) {
     throw ArgumentError("attention", "a layer as LayerView gives it",
                         "a configuration without views of parallel mixers");
@@ -30,9 +18,9 @@ const std::vector<ModelConfig>& BranchesOf(const ModelConfig& layer) {
   return layer.branches;
 }
 
-std::vector<NamedShape> Weights(const ModelConfig& layer) {
+std::vector<NamedShape> ParallelWeights(const ModelConfig& layer) {
   std::vector<NamedShape> shapes;
-  for (size_t i = 0; i < BranchesOf(layer).size(); ++i) {
+  for (size_t i = 0; i < ViewsOf(layer).size(); ++i) {
     const ModelConfig& branch = layer.branches[i];
     for (NamedShape& shape : Spec(branch.attention).weights(branch)) {
       shapes.push_back({BranchPrefix(i) + shape.first, shape.second});
@@ -41,9 +29,9 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
   return shapes;
 }
 
-StateSpec State(const ModelConfig& layer) {
+StateSpec ParallelState(const ModelConfig& layer) {
   StateSpec state;
-  for (size_t i = 0; i < BranchesOf(layer).size(); ++i) {
+  for (size_t i = 0; i < ViewsOf(layer).size(); ++i) {
     const ModelConfig& branch = layer.branches[i];
     for (StateTensor& tensor : Spec(branch.attention).state(branch)) {
       tensor.name = BranchTensor(i, tensor.name);
@@ -74,7 +62,7 @@ std::string BranchPrefix(size_t branch) {
 }
 
 const char* BranchTensor(size_t branch, std::string_view name) {
-  return Kept(StrCat(branch, ".", name));
+  return KeptText(StrCat(branch, ".", name));
 }
 
 std::vector<ModelConfig> MixerViews(const ModelConfig& layer) {
@@ -91,13 +79,13 @@ std::string ParallelName(const std::vector<AttentionKind>& branches) {
 }
 
 MixerSpec ParallelMixer(const std::vector<AttentionKind>& branches) {
-  MixerSpec spec = {.name = Kept(ParallelName(branches)),
+  MixerSpec spec = {.name = KeptText(ParallelName(branches)),
                     .family = "parallel",
                     .sections = {},
                     .can = Together(branches),
-                    .weights = Weights,
+                    .weights = ParallelWeights,
                     .branches = branches};
-  if (spec.can.recurrent) spec.state = State;
+  if (spec.can.recurrent) spec.state = ParallelState;
   return spec;
 }
 

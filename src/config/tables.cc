@@ -154,7 +154,10 @@ std::string LayerViewText(const ModelConfig& finished, int64_t i) {
   const ModelConfig view = LayerView(finished, i);
   const auto of_mixer = [](const ModelConfig& mixer) {
     Json json = Json::parse(FieldsText(mixer));
-    if (mixer.reads_passed) json["reads_passed"] = true;
+    const MixerSpec& spec = Spec(mixer.attention);
+    if (spec.passed != nullptr && spec.passed(mixer) > 0) {
+      json["reads_passed"] = mixer.reads_passed;
+    }
     return json;
   };
   Json json = of_mixer(view);

@@ -34,7 +34,7 @@ std::string StateTable(const ModelConfig& finished);
 
 /// All keys side by side as layer i sees them (LayerView), without the pattern;
 /// with parallel mixers also "branches", the same of what each of them sees,
-/// and "reads_passed" where a mixer reads what an earlier one passes on.
+/// and "reads_passed" of mixers that pass rows on.
 std::string LayerViewText(const ModelConfig& finished, int64_t i);
 
 }  // namespace tarn

@@ -1,6 +1,10 @@
 #include "core/text.h"
 
+#include <mutex>
+#include <set>
+
 #include "core/error.h"
+#include "core/fork.h"
 
 namespace tarn {
 
@@ -21,6 +25,13 @@ std::string Printable(std::string_view text, size_t max_bytes) {
 
 std::string Quoted(std::string_view text, size_t max_bytes) {
   return StrCat("'", Printable(text, max_bytes), "'");
+}
+
+const char* KeptText(const std::string& text) {
+  static ForkHeldMutex turn;
+  static std::set<std::string> texts;
+  const std::lock_guard lock(turn);
+  return texts.insert(text).first->c_str();
 }
 
 std::vector<std::string_view> Split(std::string_view text, char separator) {

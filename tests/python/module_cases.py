@@ -156,6 +156,7 @@ def _layers() -> dict[str, Case]:
         found[f"linear, {name}"] = Case(
             lambda name=name: nn.make_attention(D, HEADS, feature_map=name), rows
         )
+    found["ParallelMixer"] = Case(lambda: nn.make_attention(D, HEADS, "mamba2+full"), rows)
     found["EncoderLayer"] = Case(
         lambda: nn.EncoderLayer(D, HEADS, feed_forward="channel-mix", norm="pre"), rows
     )
