@@ -151,4 +151,15 @@ void CheckCombinations(const ModelConfig& config);
 void CheckStrictKeys(const ModelConfig& config);
 void CheckTotals(const ModelConfig& config);
 
+/// The most parallel mixers of a layer. Rows of parallel mixers stay in the
+/// registry for the life of the program, and files may ask for each of them.
+inline constexpr size_t kMostBranches = 3;
+
+/// "mamba2+full".
+std::string ParallelName(const std::vector<AttentionKind>& branches);
+
+/// The row of a parallel mixer. Its tensors and its state are theirs:
+/// tensors under "branches.<number>.", tensors of the state under "<number>.".
+MixerSpec ParallelMixer(const std::vector<AttentionKind>& branches);
+
 }  // namespace tarn

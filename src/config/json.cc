@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "config/fields.h"
-#include "config/parallel_mixer.h"
 #include "core/text.h"
 
 namespace tarn {

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "config/fields.h"
-#include "config/parallel_mixer.h"
 #include "core/error.h"
 #include "core/text.h"
 

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "config/fields.h"
-#include "config/parallel_mixer.h"
 #include "core/error.h"
 #include "core/fork.h"
 #include "core/text.h"

@@ -1,8 +1,11 @@
-#include "config/parallel_mixer.h"
+// A layer with parallel mixers: all read the same rows, and what they give is
+// added, as in Falcon-H1 (arXiv 2507.22448). A configuration names them with
+// '+' between: "mamba2+full".
 
 #include <algorithm>
 #include <string>
 
+#include "config/fields.h"
 #include "core/error.h"
 #include "core/text.h"
 
