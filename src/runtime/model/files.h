@@ -15,7 +15,9 @@ namespace tarn {
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 
-/// DIR/config.json, finished; FormatError or IoError in one line. O(file).
+/// DIR/config.json, finished: tarn's own, or that of a published model
+/// (importers/directory.h), whose tokens are ids where there is no
+/// tokenizer.json. FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);
 
 /// The same error with the file's folder in front.
@@ -28,7 +30,7 @@ struct ModelFiles {
 };
 
 /// Opens the weights of DIR (OpenWeightSource), whose tensors must be those of
-/// `config` by name and shape, and DIR/labels.json for a model with classes.
+/// `config` by name and shape, after a published model's have got their names, and DIR/labels.json for a model with classes.
 /// Only headers of the weights are read.
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config,

@@ -1,0 +1,60 @@
+#include "importers/tensor_map.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/text.h"
+
+namespace tarn {
+
+bool PublishedTensors::Has(const std::string& name) const {
+  return source_->Find(name) != nullptr;
+}
+
+WeightPart PublishedTensors::operator()(const std::string& name) {
+  if (!Has(name)) {
+    throw FormatError(StrCat(source_->path(), ": tensors"),
+                      StrCat("a tensor ", Quoted(name, 200)), "none");
+  }
+  read_.push_back(name);
+  return WeightPart(source_, name);
+}
+
+void PublishedTensors::Skip(const std::string& prefix) {
+  skipped_.push_back(prefix);
+}
+
+void PublishedTensors::RequireAllRead() const {
+  const std::set<std::string_view> read(read_.begin(), read_.end());
+  for (const WeightTensor& tensor : source_->tensors()) {
+    const bool skipped = std::any_of(skipped_.begin(), skipped_.end(),
+                                     [&](const std::string& prefix) {
+                                       return tensor.name.starts_with(prefix);
+                                     });
+    if (skipped || read.contains(tensor.name)) continue;
+    throw FormatError(source_->Where(tensor),
+                      "a name that config.json asks for",
+                      "a tensor that belongs to no part of the model");
+  }
+}
+
+void ImportedTensors::Add(std::string name, WeightPart part) {
+  tensors_.push_back({std::move(name), std::move(part)});
+}
+
+void ImportedTensors::AddLinear(PublishedTensors& from, const std::string& name,
+                                const std::string& published, bool bias) {
+  Add(name + ".weight", from(published + ".weight"));
+  if (bias) Add(name + ".bias", from(published + ".bias"));
+}
+
+void ImportedTensors::AddHead(PublishedTensors& from, const std::string& head) {
+  if (!config_.tied_head) {
+    Add("predictor.weight", from(head));
+  } else {
+    from.Skip(head);  // a copy of the embedding, which the definers overwrite
+  }
+  Add("predictor.bias", WeightPart::Filled({config_.Outputs()}, 0.0f));
+}
+
+}  // namespace tarn
