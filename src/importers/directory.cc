@@ -12,7 +12,8 @@ constexpr uint64_t kMostBytes = uint64_t{1} << 20;
 const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
-    for (const auto& some : {SoftmaxImporters(), MambaImporters()}) {
+    for (const auto& some :
+         {SoftmaxImporters(), MambaImporters(), GraniteImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

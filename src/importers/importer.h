@@ -33,7 +33,16 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);
 
+/// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
+void ReadRotary(PublishedConfig& from, ModelConfig& config);
+/// The tensors of a softmax mixer in Llama's form. config: as the layer sees
+/// it.
+void AddSoftmax(const ModelConfig& config, const std::string& own,
+                const std::string& theirs, PublishedTensors& from,
+                ImportedTensors& to);
+
 std::vector<Importer> SoftmaxImporters();  // llama.cc
 std::vector<Importer> MambaImporters();    // mamba.cc
+std::vector<Importer> GraniteImporters();  // granite_hybrid.cc
 
 }  // namespace tarn

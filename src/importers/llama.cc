@@ -11,33 +11,6 @@ namespace {
 
 constexpr int64_t kMost = int64_t{1} << 24;
 
-// rope_parameters of transformers 5, or the keys of 4 beside the others.
-void ReadRotary(PublishedConfig& from, ModelConfig& config) {
-  config.positions = Positions::kRotary;
-  PublishedConfig rope = from.Section("rope_parameters");
-  PublishedConfig scaling = from.Section("rope_scaling");
-  PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
-  config.rotary_base =
-      rope.Real("rope_theta", from.Real("rope_theta", 10000.0));
-  const std::string old = kind.Word("type", "default");
-  const std::string type = kind.Word("rope_type", old);
-  if (type == "linear") {
-    config.rotary_scaling = RotaryScalingKind::kLinear;
-    config.rotary_factor = kind.Real("factor");
-  } else if (type == "llama3") {
-    config.rotary_scaling = RotaryScalingKind::kLlama3;
-    config.rotary_factor = kind.Real("factor");
-    config.rotary_low = kind.Real("low_freq_factor");
-    config.rotary_high = kind.Real("high_freq_factor");
-    config.rotary_original_positions =
-        kind.Integer("original_max_position_embeddings", 1, kMost);
-  } else if (type != "default") {
-    kind.Refuse("rope_type", "'default', 'linear' or 'llama3'", Quoted(type));
-  }
-  rope.RequireAllRead();
-  scaling.RequireAllRead();
-}
-
 ModelConfig ReadCommon(PublishedConfig& from) {
   ModelConfig config;
   config.attention = MixerKind("full");
@@ -124,24 +97,11 @@ ModelConfig ReadOlmo2(PublishedConfig& from) {
 void AddLayers(const ModelConfig& config, const char* const (&norms)[2],
                PublishedTensors& from, ImportedTensors& to) {
   to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  const bool qkv_bias = KeyOf<bool>(config, "qkv_bias");
-  const bool out_bias = KeyOf<bool>(config, "out_bias");
   const bool ff_bias = config.feed_forward_bias == FeedForwardBias::kAll;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const std::string own = StrCat("layers.", i, ".");
     const std::string theirs = StrCat("model.layers.", i, ".");
-    const std::string attention = own + "attention.";
-    const std::string self = theirs + "self_attn.";
-    to.AddLinear(from, attention + "query_projection", self + "q_proj",
-                 qkv_bias);
-    to.AddLinear(from, attention + "key_projection", self + "k_proj", qkv_bias);
-    to.AddLinear(from, attention + "value_projection", self + "v_proj",
-                 qkv_bias);
-    if (KeyOf<int64_t>(config, "head_norm") != 0) {
-      to.AddLinear(from, attention + "query_norm", self + "q_norm");
-      to.AddLinear(from, attention + "key_norm", self + "k_norm");
-    }
-    to.AddLinear(from, attention + "out_projection", self + "o_proj", out_bias);
+    AddSoftmax(config, own + "attention.", theirs + "self_attn.", from, to);
     to.AddLinear(from, own + "linear1", theirs + "mlp.gate_proj", ff_bias);
     to.AddLinear(from, own + "linear2", theirs + "mlp.down_proj", ff_bias);
     to.AddLinear(from, own + "linear3", theirs + "mlp.up_proj", ff_bias);
@@ -149,7 +109,7 @@ void AddLayers(const ModelConfig& config, const char* const (&norms)[2],
     to.AddLinear(from, own + "norm2", theirs + norms[1]);
   }
   to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight");
+  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
 }
 
 void LlamaTensors(const ModelConfig& config, PublishedTensors& from,
@@ -164,6 +124,47 @@ void Olmo2Tensors(const ModelConfig& config, PublishedTensors& from,
 }
 
 }  // namespace
+
+void ReadRotary(PublishedConfig& from, ModelConfig& config) {
+  config.positions = Positions::kRotary;
+  PublishedConfig rope = from.Section("rope_parameters");
+  PublishedConfig scaling = from.Section("rope_scaling");
+  PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
+  config.rotary_base =
+      rope.Real("rope_theta", from.Real("rope_theta", 10000.0));
+  const std::string old = kind.Word("type", "default");
+  const std::string type = kind.Word("rope_type", old);
+  if (type == "linear") {
+    config.rotary_scaling = RotaryScalingKind::kLinear;
+    config.rotary_factor = kind.Real("factor");
+  } else if (type == "llama3") {
+    config.rotary_scaling = RotaryScalingKind::kLlama3;
+    config.rotary_factor = kind.Real("factor");
+    config.rotary_low = kind.Real("low_freq_factor");
+    config.rotary_high = kind.Real("high_freq_factor");
+    config.rotary_original_positions =
+        kind.Integer("original_max_position_embeddings", 1, kMost);
+  } else if (type != "default") {
+    kind.Refuse("rope_type", "'default', 'linear' or 'llama3'", Quoted(type));
+  }
+  rope.RequireAllRead();
+  scaling.RequireAllRead();
+}
+
+void AddSoftmax(const ModelConfig& config, const std::string& own,
+                const std::string& theirs, PublishedTensors& from,
+                ImportedTensors& to) {
+  const bool qkv_bias = KeyOf<bool>(config, "qkv_bias");
+  to.AddLinear(from, own + "query_projection", theirs + "q_proj", qkv_bias);
+  to.AddLinear(from, own + "key_projection", theirs + "k_proj", qkv_bias);
+  to.AddLinear(from, own + "value_projection", theirs + "v_proj", qkv_bias);
+  if (KeyOf<int64_t>(config, "head_norm") != 0) {
+    to.AddLinear(from, own + "query_norm", theirs + "q_norm");
+    to.AddLinear(from, own + "key_norm", theirs + "k_norm");
+  }
+  to.AddLinear(from, own + "out_projection", theirs + "o_proj",
+               KeyOf<bool>(config, "out_bias"));
+}
 
 std::vector<Importer> SoftmaxImporters() {
   return {{"llama", ReadLlama, LlamaTensors},

@@ -82,7 +82,7 @@ void AddAround(const ModelConfig& config, PublishedTensors& from,
                  StrCat("backbone.layers.", i, ".norm"));
   }
   to.AddLinear(from, "norm", "backbone.norm_f");
-  to.AddHead(from, "lm_head.weight");
+  to.AddHead(from, "lm_head.weight", "backbone.embeddings.weight");
 }
 
 void MambaTensors(const ModelConfig& config, PublishedTensors& from,

@@ -22,6 +22,10 @@ class PublishedTensors {
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
+  /// Whether two tensors hold the same numbers. O(tensor).
+  bool Same(const std::string& one, const std::string& other) const;
+  /// Where a tensor is stored, for messages.
+  std::string Where(const std::string& name) const;
   /// Drops tensors by the beginning of their names: parts of the published
   /// model that have no counterpart, as the encoder of pictures.
   void Skip(const std::string& prefix);
@@ -42,9 +46,11 @@ class ImportedTensors {
   /// name.weight and, if `bias`, name.bias from those of another module.
   void AddLinear(PublishedTensors& from, const std::string& name,
                  const std::string& published, bool bias = false);
-  /// The head, from `head` or, where the model is tied, from the embedding; its
-  /// bias is 0, as published models have none.
-  void AddHead(PublishedTensors& from, const std::string& head);
+  /// The head, from `head` or, where the model is tied, from the embedding, of
+  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// Throws FormatError where a tied model holds another head.
+  void AddHead(PublishedTensors& from, const std::string& head,
+               const std::string& embedding);
 
   std::vector<WeightView::Tensor> Take() { return std::move(tensors_); }
 
