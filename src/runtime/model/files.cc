@@ -44,9 +44,6 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
   return numbers;
 }
 
-namespace {
-
-// The weights of DIR under the names of `config`.
 Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
     const std::string& dir, const ModelConfig& config, bool use_mmap) {
   auto source = OpenWeightSource(dir, use_mmap);
@@ -57,8 +54,6 @@ Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
   if (!IsPublishedConfig(text.value())) return source;
   return ImportWeights(text.value(), config, std::move(source).Take());
 }
-
-}  // namespace
 
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
                                   const ModelConfig& config, bool use_mmap) {
