@@ -63,6 +63,11 @@ Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
 
 Result<Tokenizer> Tokenizer::Open(const std::string& dir,
                                   const ModelConfig& config) {
+  std::error_code none;
+  if (config.tokenizer == TokenizerKind::kIds &&
+      !std::filesystem::exists(dir + "/tokenizer.json", none)) {
+    return Ids(config.vocab_size);
+  }
   Result<Tokenizer> tokenizer = OpenAlone(dir);
   if (!tokenizer.ok()) return tokenizer;
   if (tokenizer.value().kind() != config.tokenizer) {

@@ -294,6 +294,59 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
+class ScaledNode final : public OverNode {
+ public:
+  ScaledNode(WeightNode from, float factor)
+      : OverNode(std::move(from)), factor_(factor) {
+    tensor.encoding = &kF32Encoding;
+  }
+  void Read(WeightRange rows, WeightRange columns, float* out) const override {
+    const int64_t block = from_->tensor.encoding->numbers;
+    const WeightRange whole = {columns.begin / block * block,
+                               (columns.end + block - 1) / block * block};
+    std::vector<float> row(static_cast<size_t>(whole.size()));
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      from_->Read({r, r + 1}, whole, row.data());
+      const float* first = row.data() + (columns.begin - whole.begin);
+      for (int64_t c = 0; c < columns.size(); ++c) *out++ = factor_ * first[c];
+    }
+  }
+  void ReadStored(WeightRange rows, WeightRange columns,
+                  uint8_t* out) const override {
+    ReadAsStored(rows, columns, out);
+  }
+  std::string Where(int64_t row, int64_t column) const override {
+    return from_->Where(row, column);
+  }
+
+ private:
+  const float factor_;
+};
+
+class FilledNode final : public Node {
+ public:
+  FilledNode(std::vector<int64_t> shape, float value) : value_(value) {
+    tensor = {"", std::move(shape), &kF32Encoding};
+  }
+  void Read(WeightRange rows, WeightRange columns, float* out) const override {
+    std::fill_n(out, rows.size() * columns.size(), value_);
+  }
+  void ReadStored(WeightRange rows, WeightRange columns,
+                  uint8_t* out) const override {
+    for (int64_t i = 0; i < rows.size() * columns.size(); ++i) {
+      std::memcpy(out + i * static_cast<int64_t>(sizeof(float)), &value_,
+                  sizeof(float));
+    }
+  }
+  std::string Where(int64_t, int64_t) const override {
+    return StrCat("no file: all numbers are ", value_);
+  }
+  void Release() const override {}
+
+ private:
+  const float value_;
+};
+
 }  // namespace
 
 WeightNode WholeTensor(std::shared_ptr<const WeightSource> source,
@@ -320,6 +373,14 @@ WeightNode TransposeOf(WeightNode from) {
 
 WeightNode StackOf(std::vector<WeightNode> parts) {
   return std::make_shared<StackedNode>(std::move(parts));
+}
+
+WeightNode ScaledBy(WeightNode from, float factor) {
+  return std::make_shared<ScaledNode>(std::move(from), factor);
+}
+
+WeightNode FilledWith(std::vector<int64_t> shape, float value) {
+  return std::make_shared<FilledNode>(std::move(shape), value);
 }
 
 }  // namespace tarn

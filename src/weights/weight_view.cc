@@ -92,6 +92,19 @@ WeightPart WeightPart::Stacked(const std::vector<WeightPart>& parts) {
   return WeightPart(StackOf(std::move(nodes)));
 }
 
+WeightPart WeightPart::Filled(std::vector<int64_t> shape, float value) {
+  for (const int64_t size : shape) {
+    if (size >= 0) continue;
+    throw ShapeError("WeightPart::Filled: shape", "sizes of at least 0",
+                     ShapeText(shape));
+  }
+  return WeightPart(FilledWith(std::move(shape), value));
+}
+
+WeightPart WeightPart::Scaled(float factor) const {
+  return WeightPart(ScaledBy(node_, factor));
+}
+
 WeightView::WeightView(std::string path, std::vector<Tensor> tensors)
     : path_(std::move(path)) {
   std::vector<WeightTensor> list;

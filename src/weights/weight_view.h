@@ -35,6 +35,11 @@ class WeightPart {
   /// throws ShapeError.
   static WeightPart Stacked(const std::vector<WeightPart>& parts);
 
+  /// A tensor of one number, which no source holds.
+  static WeightPart Filled(std::vector<int64_t> shape, float value);
+  /// The numbers times a factor, F32.
+  WeightPart Scaled(float factor) const;
+
   const std::vector<int64_t>& shape() const;
   const Encoding& encoding() const;
 

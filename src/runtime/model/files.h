@@ -15,8 +15,15 @@ namespace tarn {
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 
-/// DIR/config.json, finished; FormatError or IoError in one line. O(file).
+/// DIR/config.json, finished: tarn's own, or that of a published model
+/// (importers/directory.h), whose tokens are ids where there is no
+/// tokenizer.json. FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);
+
+/// The weights of DIR (OpenWeightSource) under the names of `config`, which a
+/// published model's get from its importer.
+Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
+    const std::string& dir, const ModelConfig& config, bool use_mmap = true);
 
 /// The same error with the file's folder in front.
 Error InFolder(const std::string& dir, const Error& error);
@@ -27,7 +34,7 @@ struct ModelFiles {
       labels;  // [n_classes] of classify and ctc, else empty
 };
 
-/// Opens the weights of DIR (OpenWeightSource), whose tensors must be those of
+/// Opens the weights of DIR (OpenNamedWeights), whose tensors must be those of
 /// `config` by name and shape, and DIR/labels.json for a model with classes.
 /// Only headers of the weights are read.
 Result<ModelFiles> OpenModelFiles(const std::string& dir,

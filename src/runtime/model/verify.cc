@@ -75,12 +75,7 @@ void CheckShapes(const WeightSource& source, const ModelConfig& config,
 
 std::optional<ModelConfig> CheckConfig(const std::string& dir,
                                        std::vector<Error>& problems) {
-  Result<std::string> text = ReadFile(dir + "/config.json", kMaxConfigBytes);
-  if (!text.ok()) {
-    problems.push_back(text.error());
-    return std::nullopt;
-  }
-  Result<ModelConfig> config = ConfigFromJson(text.value());
+  Result<ModelConfig> config = ReadModelConfig(dir);
   if (!config.ok()) {
     problems.push_back(config.error());
     return std::nullopt;
@@ -112,7 +107,8 @@ VerifyReport VerifyModel(const std::string& dir) {
     const auto labels = ReadLabels(dir, *config);
     if (!labels.ok()) report.problems.push_back(labels.error());
   }
-  const auto weights = OpenWeightSource(dir);
+  const auto weights = config.has_value() ? OpenNamedWeights(dir, *config)
+                                          : OpenWeightSource(dir);
   if (!weights.ok()) {
     report.problems.push_back(weights.error());
     return report;

@@ -1,0 +1,176 @@
+// Granite 4's hybrids: layers of Mamba-2 or of softmax attention, each followed
+// by a gated feed-forward part, which a mixture of experts may join.
+#include <algorithm>
+
+#include "core/text.h"
+#include "importers/importer.h"
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kMostGranite = int64_t{1} << 24;
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+Options MambaOptions(PublishedConfig& from, int64_t d_model) {
+  const int64_t heads = from.Integer("mamba_n_heads", 1, kMostGranite, 128);
+  const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * d_model;
+  const int64_t width =
+      from.HasWord("mamba_d_head", "auto")
+          ? inner / heads
+          : from.Integer("mamba_d_head", 1, kMostGranite, inner / heads);
+  if (width * heads != inner) {
+    from.Refuse("mamba_n_heads",
+                "mamba_n_heads * mamba_d_head = mamba_expand * hidden_size",
+                StrCat(heads, " * ", width));
+  }
+  return {
+      {"n_heads", StrCat(heads)},
+      {"d_value", StrCat(width)},
+      {"d_key", StrCat(from.Integer("mamba_d_state", 1, kMostGranite, 256))},
+      {"key_heads",
+       StrCat(from.Integer("mamba_n_groups", 1, kMostGranite, 1))}};
+}
+
+void ReadLayers(PublishedConfig& from, ModelConfig& config) {
+  const Options mamba = MambaOptions(from, config.d_model);
+  const Options softmax = {
+      {"key_heads", StrCat(from.Integer("num_key_value_heads", 1, kMostGranite,
+                                        config.n_heads))}};
+  std::vector<std::string> types = from.Words("layer_types", config.n_layers);
+  if (types.empty()) {
+    types.assign(static_cast<size_t>(config.n_layers), "mamba");
+  }
+  for (const std::string& type : types) {
+    const bool recurrent = type == "mamba" || type == "linear_attention";
+    if (!recurrent && type != "attention" && type != "full_attention") {
+      from.Refuse("layer_types", "'mamba' or 'attention'", Quoted(type));
+    }
+    config.layers.push_back({MixerKind(recurrent ? "mamba2" : "full"),
+                             recurrent ? mamba : softmax});
+  }
+}
+
+void ReadParts(PublishedConfig& from, ModelConfig& config) {
+  config.d_ff = from.Integer("shared_intermediate_size", 1, kMostGranite);
+  const int64_t experts = from.Integer("num_local_experts", 0, 1 << 16, 8);
+  const int64_t chosen = from.Integer("num_experts_per_tok", 1, 1 << 16, 2);
+  const int64_t width =
+      from.Integer("intermediate_size", 1, kMostGranite, 1024);
+  config.feed_forward = FeedForwardOf(experts == 0 ? "swiglu" : "moe");
+  if (experts == 0) return;
+  SetKey(config, "experts", experts);
+  SetKey(config, "experts_per_token", std::min(chosen, experts));
+  SetKey(config, "d_expert", width);
+  SetKey(config, "d_shared", config.d_ff);
+  SetKey(config, "router_normalize", true);
+}
+
+ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
+  ModelConfig config;
+  config.vocab_size = from.Integer("vocab_size", 1, kMostGranite);
+  config.d_model = from.Integer("hidden_size", 1, kMostGranite);
+  config.n_layers = from.Integer("num_hidden_layers", 1, kMostGranite);
+  config.n_heads = from.Integer("num_attention_heads", 1, kMostGranite);
+  config.d_key = config.d_value = config.d_model / config.n_heads;
+  SetKey(config, "qkv_bias", from.Flag("attention_bias", false));
+  SetKey(config, "out_bias", from.Flag("attention_bias", false));
+  SetKey(config, "score_scale", from.Real("attention_multiplier", 1.0));
+  config.embedding_factor = from.Real("embedding_multiplier", 1.0);
+  config.residual_factor = from.Real("residual_multiplier", 1.0);
+  config.logit_factor = 1.0 / from.Real("logits_scaling", 1.0);
+  config.norm = Norm::kPre;
+  config.norm_kind = NormKind::kRms;
+  config.norm_eps = from.Real("rms_norm_eps", 1e-6);
+  config.final_norm = true;
+  config.tied_head = from.Flag("tie_word_embeddings", false);
+  config.tokenizer = TokenizerKind::kBpe;
+  const std::string places = from.Word("position_embedding_type", "nope");
+  if (places != "nope" && places != "rope") {
+    from.Refuse("position_embedding_type", "'rope', 'nope' or null",
+                Quoted(places));
+  }
+  config.positions = Positions::kNone;
+  if (places == "rope") {
+    ReadRotary(from, config);
+  } else {
+    from.Ignore({"rope_parameters", "rope_theta", "rope_scaling"});
+  }
+  from.Want("hidden_act", "silu");
+  from.Want("mamba_conv_bias", true);
+  from.Want("mamba_proj_bias", false);
+  from.WantUnlimited("time_step_limit");
+  SetKey(config, "conv_width", from.Integer("mamba_d_conv", 2, 8, 4));
+  from.Ignore(
+      {"mamba_chunk_size", "output_router_logits", "router_aux_loss_coef"});
+  ReadLayers(from, config);
+  ReadParts(from, config);
+  return config;
+}
+
+// The first or second `width` rows of each expert's matrix in a tensor
+// [experts, 2 width, columns].
+WeightPart Halves(const WeightPart& part, int64_t half) {
+  const int64_t experts = part.shape()[0], columns = part.shape()[2];
+  const int64_t width = part.shape()[1] / 2;
+  const WeightPart rows = part.Reshaped({experts * 2 * width, columns});
+  std::vector<WeightPart> own;
+  for (int64_t e = 0; e < experts; ++e) {
+    const int64_t first = (2 * e + half) * width;
+    own.push_back(rows.Rows({first, first + width}));
+  }
+  return WeightPart::Stacked(own).Reshaped({experts, width, columns});
+}
+
+void AddParts(const ModelConfig& view, const std::string& own,
+              const std::string& theirs, PublishedTensors& from,
+              ImportedTensors& to) {
+  const int64_t width = view.d_ff;
+  const WeightPart in = from(theirs + "shared_mlp.input_linear.weight");
+  const WeightPart out = from(theirs + "shared_mlp.output_linear.weight");
+  const bool mixed = view.feed_forward == FeedForwardOf("moe");
+  const std::string shared = mixed ? own + "shared." : own;
+  to.Add(shared + "linear1.weight", in.Rows({0, width}));
+  to.Add(shared + "linear3.weight", in.Rows({width, 2 * width}));
+  to.Add(shared + "linear2.weight", out);
+  if (!mixed) return;
+  const std::string experts = theirs + "block_sparse_moe.";
+  to.Add(own + "router.weight", from(experts + "router.layer.weight"));
+  const WeightPart both = from(experts + "input_linear.weight");
+  if (both.shape().size() != 3) {
+    throw FormatError(from.Where(experts + "input_linear.weight"), "three axes",
+                      ShapeText(both.shape()));
+  }
+  to.Add(own + "experts.linear1", Halves(both, 0));
+  to.Add(own + "experts.linear3", Halves(both, 1));
+  to.Add(own + "experts.linear2", from(experts + "output_linear.weight"));
+}
+
+void GraniteTensors(const ModelConfig& config, PublishedTensors& from,
+                    ImportedTensors& to) {
+  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const ModelConfig view = LayerView(config, i);
+    const std::string own = StrCat("layers.", i, ".");
+    const std::string theirs = StrCat("model.layers.", i, ".");
+    if (view.attention == MixerKind("mamba2")) {
+      AddMamba2(view, own + "attention.", theirs + "mamba.", from, to);
+      to.AddLinear(from, own + "attention.norm", theirs + "mamba.norm");
+    } else {
+      AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+    }
+    AddParts(view, own, theirs, from, to);
+    to.AddLinear(from, own + "norm1", theirs + "input_layernorm");
+    to.AddLinear(from, own + "norm2", theirs + "post_attention_layernorm");
+  }
+  to.AddLinear(from, "norm", "model.norm");
+  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+}
+
+}  // namespace
+
+std::vector<Importer> GraniteImporters() {
+  return {{"granitemoehybrid", ReadGraniteHybrid, GraniteTensors}};
+}
+
+}  // namespace tarn

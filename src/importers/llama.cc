@@ -1,0 +1,177 @@
+// Softmax decoders in the form of Llama: root mean square norms, grouped heads,
+// rotary positions, SwiGLU. Mistral adds a window, Qwen2 biases, Qwen3 norms of
+// queries and keys, OLMo 2 norms after the parts instead of before them.
+#include <cmath>
+
+#include "core/text.h"
+#include "importers/importer.h"
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kMost = int64_t{1} << 24;
+
+ModelConfig ReadCommon(PublishedConfig& from) {
+  ModelConfig config;
+  config.attention = MixerKind("full");
+  config.vocab_size = from.Integer("vocab_size", 1, kMost);
+  config.d_model = from.Integer("hidden_size", 1, kMost);
+  config.n_layers = from.Integer("num_hidden_layers", 1, kMost);
+  config.n_heads = from.Integer("num_attention_heads", 1, kMost);
+  config.d_ff = from.Integer("intermediate_size", 1, kMost);
+  const int64_t width = config.d_model / config.n_heads;
+  config.d_key = config.d_value = from.Integer("head_dim", 1, kMost, width);
+  const int64_t shared =
+      from.Integer("num_key_value_heads", 1, kMost, config.n_heads);
+  SetKey(config, "key_heads", shared == config.n_heads ? 0 : shared);
+  SetKey(config, "qkv_bias", false);
+  SetKey(config, "out_bias", false);
+  config.norm = Norm::kPre;
+  config.norm_kind = NormKind::kRms;
+  config.norm_eps = from.Real("rms_norm_eps", 1e-6);
+  config.final_norm = true;
+  from.Want("hidden_act", "silu");
+  config.feed_forward = FeedForwardOf("swiglu");
+  config.tied_head = from.Flag("tie_word_embeddings", false);
+  config.tokenizer = TokenizerKind::kBpe;
+  ReadRotary(from, config);
+  return config;
+}
+
+// Biases of all four products, and of the feed-forward part.
+void ReadBiases(PublishedConfig& from, ModelConfig& config) {
+  const bool biases = from.Flag("attention_bias", false);
+  SetKey(config, "qkv_bias", biases);
+  SetKey(config, "out_bias", biases);
+  if (from.Flag("mlp_bias", false)) {
+    config.feed_forward_bias = FeedForwardBias::kAll;
+  }
+}
+
+ModelConfig ReadLlama(PublishedConfig& from) {
+  ModelConfig config = ReadCommon(from);
+  ReadBiases(from, config);
+  return config;
+}
+
+ModelConfig ReadMistral(PublishedConfig& from) {
+  ModelConfig config = ReadCommon(from);
+  SetKey(config, "window", from.Integer("sliding_window", 0, kMost, 0));
+  return config;
+}
+
+// Windows of the later layers, which published Qwen models do not use.
+void WantFullAttention(PublishedConfig& from, const ModelConfig& config) {
+  from.Want("use_sliding_window", false);
+  from.Ignore({"sliding_window", "max_window_layers"});
+  for (const std::string& type : from.Words("layer_types", config.n_layers)) {
+    if (type == "full_attention") continue;
+    from.Refuse("layer_types", "'full_attention' in all layers", Quoted(type));
+  }
+}
+
+ModelConfig ReadQwen2(PublishedConfig& from) {
+  ModelConfig config = ReadCommon(from);
+  SetKey(config, "qkv_bias", true);
+  WantFullAttention(from, config);
+  return config;
+}
+
+ModelConfig ReadQwen3(PublishedConfig& from) {
+  ModelConfig config = ReadCommon(from);
+  ReadBiases(from, config);
+  config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
+  WantFullAttention(from, config);
+  return config;
+}
+
+ModelConfig ReadOlmo2(PublishedConfig& from) {
+  ModelConfig config = ReadCommon(from);
+  ReadBiases(from, config);
+  config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
+  config.norm = Norm::kAfter;
+  return config;
+}
+
+// norms: the names of the two norms of a layer.
+void AddLayers(const ModelConfig& config, const char* const (&norms)[2],
+               PublishedTensors& from, ImportedTensors& to) {
+  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
+  const bool ff_bias = config.feed_forward_bias == FeedForwardBias::kAll;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const std::string own = StrCat("layers.", i, ".");
+    const std::string theirs = StrCat("model.layers.", i, ".");
+    AddSoftmax(config, own + "attention.", theirs + "self_attn.", from, to);
+    to.AddLinear(from, own + "linear1", theirs + "mlp.gate_proj", ff_bias);
+    to.AddLinear(from, own + "linear2", theirs + "mlp.down_proj", ff_bias);
+    to.AddLinear(from, own + "linear3", theirs + "mlp.up_proj", ff_bias);
+    to.AddLinear(from, own + "norm1", theirs + norms[0]);
+    to.AddLinear(from, own + "norm2", theirs + norms[1]);
+  }
+  to.AddLinear(from, "norm", "model.norm");
+  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+}
+
+void LlamaTensors(const ModelConfig& config, PublishedTensors& from,
+                  ImportedTensors& to) {
+  AddLayers(config, {"input_layernorm", "post_attention_layernorm"}, from, to);
+}
+
+void Olmo2Tensors(const ModelConfig& config, PublishedTensors& from,
+                  ImportedTensors& to) {
+  AddLayers(config, {"post_attention_layernorm", "post_feedforward_layernorm"},
+            from, to);
+}
+
+}  // namespace
+
+void ReadRotary(PublishedConfig& from, ModelConfig& config) {
+  config.positions = Positions::kRotary;
+  PublishedConfig rope = from.Section("rope_parameters");
+  PublishedConfig scaling = from.Section("rope_scaling");
+  PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
+  config.rotary_base =
+      rope.Real("rope_theta", from.Real("rope_theta", 10000.0));
+  const std::string old = kind.Word("type", "default");
+  const std::string type = kind.Word("rope_type", old);
+  if (type == "linear") {
+    config.rotary_scaling = RotaryScalingKind::kLinear;
+    config.rotary_factor = kind.Real("factor");
+  } else if (type == "llama3") {
+    config.rotary_scaling = RotaryScalingKind::kLlama3;
+    config.rotary_factor = kind.Real("factor");
+    config.rotary_low = kind.Real("low_freq_factor");
+    config.rotary_high = kind.Real("high_freq_factor");
+    config.rotary_original_positions =
+        kind.Integer("original_max_position_embeddings", 1, kMost);
+  } else if (type != "default") {
+    kind.Refuse("rope_type", "'default', 'linear' or 'llama3'", Quoted(type));
+  }
+  rope.RequireAllRead();
+  scaling.RequireAllRead();
+}
+
+void AddSoftmax(const ModelConfig& config, const std::string& own,
+                const std::string& theirs, PublishedTensors& from,
+                ImportedTensors& to) {
+  const bool qkv_bias = KeyOf<bool>(config, "qkv_bias");
+  to.AddLinear(from, own + "query_projection", theirs + "q_proj", qkv_bias);
+  to.AddLinear(from, own + "key_projection", theirs + "k_proj", qkv_bias);
+  to.AddLinear(from, own + "value_projection", theirs + "v_proj", qkv_bias);
+  if (KeyOf<int64_t>(config, "head_norm") != 0) {
+    to.AddLinear(from, own + "query_norm", theirs + "q_norm");
+    to.AddLinear(from, own + "key_norm", theirs + "k_norm");
+  }
+  to.AddLinear(from, own + "out_projection", theirs + "o_proj",
+               KeyOf<bool>(config, "out_bias"));
+}
+
+std::vector<Importer> SoftmaxImporters() {
+  return {{"llama", ReadLlama, LlamaTensors},
+          {"mistral", ReadMistral, LlamaTensors},
+          {"qwen2", ReadQwen2, LlamaTensors},
+          {"qwen3", ReadQwen3, LlamaTensors},
+          {"olmo2", ReadOlmo2, Olmo2Tensors}};
+}
+
+}  // namespace tarn

@@ -1,0 +1,91 @@
+#include "importers/tensor_map.h"
+
+#include <algorithm>
+#include <set>
+
+#include "core/text.h"
+
+namespace tarn {
+
+bool PublishedTensors::Has(const std::string& name) const {
+  return source_->Find(name) != nullptr;
+}
+
+WeightPart PublishedTensors::operator()(const std::string& name) {
+  if (!Has(name)) {
+    throw FormatError(StrCat(source_->path(), ": tensors"),
+                      StrCat("a tensor ", Quoted(name, 200)), "none");
+  }
+  read_.push_back(name);
+  return WeightPart(source_, name);
+}
+
+bool PublishedTensors::Same(const std::string& one,
+                            const std::string& other) const {
+  const WeightTensor *a = source_->Find(one), *b = source_->Find(other);
+  if (a == nullptr || b == nullptr || a->shape != b->shape) return false;
+  constexpr int64_t kRows = 64;
+  std::vector<float> first(static_cast<size_t>(kRows * a->columns()));
+  std::vector<float> second(first.size());
+  for (int64_t row = 0; row < a->rows(); row += kRows) {
+    const WeightRange rows = {row, std::min(row + kRows, a->rows())};
+    const size_t count = static_cast<size_t>(rows.size() * a->columns());
+    source_->ReadRows(*a, rows, first.data());
+    source_->ReadRows(*b, rows, second.data());
+    if (!std::equal(first.begin(), first.begin() + static_cast<int64_t>(count),
+                    second.begin())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+std::string PublishedTensors::Where(const std::string& name) const {
+  const WeightTensor* tensor = source_->Find(name);
+  return tensor == nullptr ? source_->path() : source_->Where(*tensor);
+}
+
+void PublishedTensors::Skip(const std::string& prefix) {
+  skipped_.push_back(prefix);
+}
+
+void PublishedTensors::RequireAllRead() const {
+  const std::set<std::string_view> read(read_.begin(), read_.end());
+  for (const WeightTensor& tensor : source_->tensors()) {
+    const bool skipped = std::any_of(skipped_.begin(), skipped_.end(),
+                                     [&](const std::string& prefix) {
+                                       return tensor.name.starts_with(prefix);
+                                     });
+    if (skipped || read.contains(tensor.name)) continue;
+    throw FormatError(source_->Where(tensor),
+                      "a name that config.json asks for",
+                      "a tensor that belongs to no part of the model");
+  }
+}
+
+void ImportedTensors::Add(std::string name, WeightPart part) {
+  tensors_.push_back({std::move(name), std::move(part)});
+}
+
+void ImportedTensors::AddLinear(PublishedTensors& from, const std::string& name,
+                                const std::string& published, bool bias) {
+  Add(name + ".weight", from(published + ".weight"));
+  if (bias) Add(name + ".bias", from(published + ".bias"));
+}
+
+void ImportedTensors::AddHead(PublishedTensors& from, const std::string& head,
+                              const std::string& embedding) {
+  if (!config_.tied_head) {
+    Add("predictor.weight", from(head));
+  } else if (from.Has(head)) {
+    if (!from.Same(head, embedding)) {
+      throw FormatError(from.Where(head),
+                        "a copy of the embedding, to which the head is tied",
+                        "other numbers");
+    }
+    from.Skip(head);
+  }
+  Add("predictor.bias", WeightPart::Filled({config_.Outputs()}, 0.0f));
+}
+
+}  // namespace tarn

@@ -1,0 +1,62 @@
+// Which tensors of a published model make the tensors of tarn's. An importer
+// names them once; what it does not name is an error.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "config/model_config.h"
+#include "weights/weight_view.h"
+
+namespace tarn {
+
+/// Tensors of one source by their names, of which it remembers the asked-for.
+class PublishedTensors {
+ public:
+  explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
+      : source_(std::move(source)) {}
+
+  bool Has(const std::string& name) const;
+  /// The tensor. Throws FormatError where the source lacks it.
+  WeightPart operator()(const std::string& name);
+  /// Whether two tensors hold the same numbers. O(tensor).
+  bool Same(const std::string& one, const std::string& other) const;
+  /// Where a tensor is stored, for messages.
+  std::string Where(const std::string& name) const;
+  /// Drops tensors by the beginning of their names: parts of the published
+  /// model that have no counterpart, as the encoder of pictures.
+  void Skip(const std::string& prefix);
+  /// Throws FormatError naming a tensor that nobody asked for.
+  void RequireAllRead() const;
+
+ private:
+  const std::shared_ptr<const WeightSource> source_;
+  std::vector<std::string> read_, skipped_;
+};
+
+/// What an importer fills in: tensors of tarn's model under their names.
+class ImportedTensors {
+ public:
+  explicit ImportedTensors(const ModelConfig& config) : config_(config) {}
+
+  void Add(std::string name, WeightPart part);
+  /// name.weight and, if `bias`, name.bias from those of another module.
+  void AddLinear(PublishedTensors& from, const std::string& name,
+                 const std::string& published, bool bias = false);
+  /// The head, from `head` or, where the model is tied, from the embedding, of
+  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// Throws FormatError where a tied model holds another head.
+  void AddHead(PublishedTensors& from, const std::string& head,
+               const std::string& embedding);
+
+  std::vector<WeightView::Tensor> Take() { return std::move(tensors_); }
+
+ private:
+  const ModelConfig& config_;
+  std::vector<WeightView::Tensor> tensors_;
+};
+
+}  // namespace tarn
