@@ -1,4 +1,5 @@
-// Unicode normalisation form C (Unicode 15, sections 3.11 and 3.12; UAX #15).
+// Unicode normalisation forms (Unicode 15, sections 3.11 and 3.12; UAX #15) and
+// lower case.
 #pragma once
 
 #include <string>
@@ -14,5 +15,17 @@ size_t NfcPrefix(std::string_view text);
 /// text around them. O(bytes) time, and O(r log r) for a run of r combining
 /// marks: marks are put in order by a sort, so no run is too long.
 std::string ToNfc(std::string_view text);
+
+struct NormalForm {
+  bool compatible = false;  // NFKC, NFKD
+  bool compose = false;     // NFC, NFKC
+};
+/// `text` in any form, as ToNfc but without a quick check. Unicode 15.0, if
+/// utf8proc is the one of Debian 12.
+std::string ToForm(std::string_view text, NormalForm form);
+
+/// Each character in lower case by itself (no rule for a final sigma; U+0130
+/// becomes two characters). Bytes that are not UTF-8 stay. O(bytes).
+std::string ToLower(std::string_view text);
 
 }  // namespace tarn

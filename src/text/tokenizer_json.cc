@@ -4,6 +4,7 @@
 
 #include "core/json.h"
 #include "core/text.h"
+#include "text/bpe_json.h"
 #include "text/tokenizer_form.h"
 
 namespace tarn {
@@ -70,7 +71,7 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
   }
   // Hugging Face's form has a model and no format_version.
   if (root.contains("model") && !root.contains("format_version")) {
-    return ReadBpe(root);
+    return IsPlainBpe(root) ? ReadBpe(root) : ReadPipeline(root);
   }
   const nlohmann::json version = root.value("format_version", nlohmann::json());
   if (JsonInteger(version) != 1) {

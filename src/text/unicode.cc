@@ -1,85 +1,89 @@
 #include "text/unicode.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "text/utf8.h"
 
 namespace tarn {
 namespace {
 
-constexpr uint32_t kAsciiEnd = 0x80;
+// First code point of a run << 8 | flags: a UnicodeCategory in the low 4 bits,
+// then the bits below.
+constexpr uint32_t kRuns[] = {
+#include "text/character_table.inc"
+};
+constexpr uint8_t kCategoryBits = 15, kWordBit = 16, kDigitBit = 32,
+                  kPunctuationBit = 64;
+constexpr size_t kRunCount = std::size(kRuns);
 
-// The same facts as utf8proc's, so that ASCII text needs no call.
-constexpr std::array<Character, kAsciiEnd> MakeAscii() {
-  std::array<Character, kAsciiEnd> ascii{};
-  for (uint32_t c = 0; c < kAsciiEnd; ++c) {
-    const bool digit = c >= '0' && c <= '9';
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    const bool space = c == ' ' || (c >= '\t' && c <= '\r');
-    ascii[c].kind = digit    ? CharacterClass::kNumber
-                    : letter ? CharacterClass::kLetter
-                    : space  ? CharacterClass::kSpace
-                             : CharacterClass::kOther;
-    ascii[c].in_word = digit || letter || c == '_';
+// The last run that begins at or before a multiple of 256.
+constexpr uint32_t kPages = 0x1100;
+constexpr std::array<uint16_t, kPages + 1> MakeFirstRuns() {
+  std::array<uint16_t, kPages + 1> first{};
+  size_t run = 0;
+  for (uint32_t page = 0; page <= kPages; ++page) {
+    while (run + 1 < kRunCount && kRuns[run + 1] >> 8 <= page << 8) ++run;
+    first[page] = static_cast<uint16_t>(run);
   }
-  return ascii;
+  return first;
 }
-constexpr std::array<Character, kAsciiEnd> kAscii = MakeAscii();
+constexpr std::array<uint16_t, kPages + 1> kFirstRuns = MakeFirstRuns();
 
-// White_Space: the separators and six controls.
-bool IsSpaceControl(uint32_t point) {
-  return (point >= '\t' && point <= '\r') || point == 0x85;
+constexpr Character CharacterOf(uint32_t flags) {
+  const auto category = static_cast<UnicodeCategory>(flags & kCategoryBits);
+  CharacterClass kind = CharacterClass::kOther;
+  switch (category) {
+    case UnicodeCategory::kUpper:
+    case UnicodeCategory::kLower:
+    case UnicodeCategory::kOtherLetter:
+      kind = CharacterClass::kLetter;
+      break;
+    case UnicodeCategory::kNumber:
+      kind = CharacterClass::kNumber;
+      break;
+    case UnicodeCategory::kSpace:
+      kind = CharacterClass::kSpace;
+      break;
+    default:
+      break;
+  }
+  return {kind,     (flags & kWordBit) != 0,  1,
+          category, (flags & kDigitBit) != 0, (flags & kPunctuationBit) != 0};
 }
 
-// What \w matches although its category does not say so: the alphabetic ones
-// among the symbols (circled, squared and such letters) and Join_Control.
-// utf8proc keeps neither property; both are unchanged since Unicode 6.
-bool IsWordByProperty(uint32_t point) {
-  return (point >= 0x24B6 && point <= 0x24E9) ||
-         (point >= 0x1F130 && point <= 0x1F149) ||
-         (point >= 0x1F150 && point <= 0x1F169) ||
-         (point >= 0x1F170 && point <= 0x1F189) || point == 0x200C ||
-         point == 0x200D;
+// The scripts of two-byte characters alternate between cases, so that their
+// runs are short: they have a table without runs.
+constexpr uint32_t kDirectEnd = 0x800;
+constexpr std::array<Character, kDirectEnd> MakeDirect() {
+  std::array<Character, kDirectEnd> direct{};
+  size_t run = 0;
+  for (uint32_t point = 0; point < kDirectEnd; ++point) {
+    while (kRuns[run + 1] >> 8 <= point) ++run;
+    direct[point] = CharacterOf(kRuns[run] & 255);
+  }
+  return direct;
 }
+constexpr std::array<Character, kDirectEnd> kDirect = MakeDirect();
+constexpr uint32_t kAsciiEnd = 0x80;
 
 }  // namespace
 
 Character ClassOf(uint32_t code_point) {
-  if (code_point < kAsciiEnd) return kAscii[code_point];
-  using enum CharacterClass;
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(code_point))) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      return {kLetter, true, 1};
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-      return {kNumber, true, 1};
-    case UTF8PROC_CATEGORY_NO:
-      return {kNumber, false, 1};
-    case UTF8PROC_CATEGORY_ZS:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return {kSpace, false, 1};
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_PC:
-      return {kOther, true, 1};
-    default:
-      return {IsSpaceControl(code_point) ? kSpace : kOther,
-              IsWordByProperty(code_point), 1};
-  }
+  if (code_point < kDirectEnd) return kDirect[code_point];
+  if (code_point > kMaxCodePoint) return {};
+  const uint32_t page = code_point >> 8;
+  const uint32_t* begin = kRuns + kFirstRuns[page];
+  const uint32_t* end = kRuns + kFirstRuns[page + 1] + 1;
+  const uint32_t* after =
+      std::upper_bound(begin, end, code_point << 8 | uint32_t{255});
+  return CharacterOf(after[-1] & 255);
 }
 
 Character ReadCharacter(std::string_view text) {
   const auto first = static_cast<uint8_t>(text[0]);
-  if (first < kAsciiEnd) return kAscii[first];
+  if (first < kAsciiEnd) return kDirect[first];
   const Utf8Head head = ReadUtf8(text);
   Character character;
   if (head.kind == Utf8Head::kValid) character = ClassOf(head.code_point);
