@@ -20,7 +20,7 @@ CODE += ["a/b//c", "...", "---", "!!!\n\n", "(!?)", "\\n\\t", "$x_1", "@user #ta
 SIGNS = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + list("¡¿«»—–…“”„†•€£¥©®°±×÷√∑∞≠←→①■♥、。！？「」·؟।᠎۝")
 MARKS = ["\u0301", "\u0308", "\u0327", "\u093f", "\u0e31", "\u20dd", "\u0670", "\u3099", "\U00011938"[:0]]
 SPECIAL = ["<s>", "</s>", "<unk>", "<bos>", "<eos>", "<pad>", "<|endoftext|>", "<|im_start|>", "<|eot_id|>"]
-SPECIAL += ["<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<start_of_turn>", "<0x41>", "▁", "▁▁a", " ▁", "<mask>", "<x>"]
+SPECIAL += ["<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<start_of_turn>", "<0x41>", "▁", "▁▁a", " ▁", "<mask>", "<x>", "<y>", " <y> "]
 
 
 def _anything(rng: random.Random) -> str:

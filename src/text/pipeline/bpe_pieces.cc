@@ -38,9 +38,19 @@ int32_t BpePieces::Find(std::string_view text) const {
              : *found;
 }
 
+bool BpePieces::HasBytes(std::string_view character) const {
+  return std::all_of(character.begin(), character.end(), [this](char c) {
+    return byte_tokens_[static_cast<uint8_t>(c)] >= 0;
+  });
+}
+
 size_t BpePieces::Symbols(std::string_view piece,
                           std::vector<int32_t>& symbols) const {
-  bool after_unknown = false;
+  bool pending = false;  // an unknown token that neighbours may join
+  const auto flush = [&] {
+    if (pending) symbols.push_back(rules_.unknown);
+    pending = false;
+  };
   for (size_t at = 0; at < piece.size();) {
     const auto head = static_cast<uint8_t>(piece[at]);
     const size_t bytes =
@@ -48,21 +58,23 @@ size_t BpePieces::Symbols(std::string_view piece,
     const int32_t id = rules_.bytes   ? byte_tokens_[head]
                        : head < 0x80 ? ascii_[head]
                                      : Find(piece.substr(at, bytes));
-    const bool unknown = id < 0 && !rules_.byte_fallback;
     if (id >= 0) {
+      flush();
       symbols.push_back(id);
-    } else if (rules_.byte_fallback) {
+    } else if (rules_.byte_fallback && HasBytes(piece.substr(at, bytes))) {
+      // The package lets bytes pass an unknown token that is pending.
       for (const char c : piece.substr(at, bytes)) {
         symbols.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
       }
     } else if (rules_.unknown < 0) {
       return at;
-    } else if (!(after_unknown && rules_.fuse_unknown)) {
-      symbols.push_back(rules_.unknown);
+    } else {
+      if (!rules_.fuse_unknown) flush();
+      pending = true;
     }
-    after_unknown = unknown;
     at += bytes;
   }
+  flush();
   return kDone;
 }
 

@@ -37,6 +37,7 @@ class BpePieces final : public PieceModel {
 
  private:
   int32_t Find(std::string_view text) const;
+  bool HasBytes(std::string_view character) const;
   size_t Symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
 
   const std::vector<std::string>& tokens_;

@@ -95,12 +95,6 @@ std::array<int32_t, 256> PipelineTokenizer::ByteTokens() const {
       tokens[static_cast<size_t>(byte)] = static_cast<int32_t>(id);
     }
   }
-  const bool whole = std::find(tokens.begin(), tokens.end(), -1) == tokens.end();
-  if (!definition_.bpe.bytes && !whole) {
-    RefusePart("model.byte_fallback",
-               "false, or a token for every byte from <0x00> to <0xFF>",
-               "true");
-  }
   return tokens;
 }
 

@@ -87,7 +87,9 @@ void Unigram::Append(std::string_view text, std::vector<int32_t>& ids) const {
   const ByteTrie::Match match = trie_.Longest(text);
   if (match.id >= 0 && match.bytes == text.size()) {
     ids.push_back(match.id);
-  } else if (byte_tokens_[0] >= 0) {
+  } else if (std::all_of(text.begin(), text.end(), [this](char c) {
+               return byte_tokens_[static_cast<uint8_t>(c)] >= 0;
+             })) {
     for (const char c : text) {
       ids.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
     }

@@ -19,7 +19,8 @@ class Unigram final : public PieceModel {
   /// tokens: id -> text; those with an empty text are found in no text. scores:
   /// of all ids of the model, those included. unknown: id for characters that
   /// no token has, whose score is the lowest of all less 10, or -1.
-  /// byte_tokens: tokens that an unknown piece is written with, or all -1.
+  /// byte_tokens: tokens that an unknown piece is written with, where there is
+  /// one (not -1) for each of its bytes.
   Unigram(const std::vector<std::string>& tokens,
           const std::vector<double>& scores, int32_t unknown,
           std::array<int32_t, 256> byte_tokens);
