@@ -16,8 +16,8 @@ constexpr size_t kMaxAddedBytes = 256;
 constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 
 [[noreturn]] void RefuseTables(const std::string& place,
-                              const std::string& wanted,
-                              const std::string& given) {
+                               const std::string& wanted,
+                               const std::string& given) {
   throw FormatError("tokenizer.json: " + place, wanted, given);
 }
 
@@ -32,15 +32,14 @@ void CheckAddedTokens(const std::vector<AddedToken>& added,
     const AddedToken& token = added[i];
     const std::string place = StrCat("added_tokens[", i, "]");
     const auto id = static_cast<size_t>(token.id);
-    if (token.id < 0 || id >= tokens.size() ||
-        tokens[id] != token.content) {
+    if (token.id < 0 || id >= tokens.size() || tokens[id] != token.content) {
       RefuseTables(place, "an id whose token is the content",
-                  StrCat("id ", token.id, " of ", Quoted(token.content)));
+                   StrCat("id ", token.id, " of ", Quoted(token.content)));
     }
     if (token.content.size() > kMaxAddedBytes) {
       RefuseTables(place + ".content",
-                  StrCat("at most ", kMaxAddedBytes, " bytes"),
-                  StrCat(token.content.size()));
+                   StrCat("at most ", kMaxAddedBytes, " bytes"),
+                   StrCat(token.content.size()));
     }
     total += token.content.size();
     ids.push_back(token.id);
@@ -48,14 +47,15 @@ void CheckAddedTokens(const std::vector<AddedToken>& added,
   }
   if (total > kMaxAddedTotal) {
     RefuseTables("added_tokens",
-                StrCat("at most ", kMaxAddedTotal, " bytes in all"),
-                StrCat(total));
+                 StrCat("at most ", kMaxAddedTotal, " bytes in all"),
+                 StrCat(total));
   }
   std::sort(ids.begin(), ids.end());
   std::sort(contents.begin(), contents.end());
   const auto twice = std::adjacent_find(contents.begin(), contents.end());
   if (twice != contents.end()) {
-    RefuseTables("added_tokens", "each content once", Quoted(*twice) + " twice");
+    RefuseTables("added_tokens", "each content once",
+                 Quoted(*twice) + " twice");
   }
   if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
     RefuseTables("added_tokens", "each id once", "one twice");
@@ -73,7 +73,7 @@ void CheckMerges(const std::vector<BpeMerge>& merges,
       if (id < 0 || static_cast<size_t>(id) >= tokens.size() ||
           reserved[static_cast<size_t>(id)]) {
         RefuseTables(place(), "ordinary tokens of model.vocab",
-                    StrCat("id ", id));
+                     StrCat("id ", id));
       }
     }
     const std::string& left = tokens[static_cast<size_t>(merge.left)];
@@ -82,7 +82,7 @@ void CheckMerges(const std::vector<BpeMerge>& merges,
     if (result.size() != left.size() + right.size() ||
         !result.starts_with(left) || !result.ends_with(right)) {
       RefuseTables(place(), "a result that is both parts together",
-                  Quoted(result));
+                   Quoted(result));
     }
     pairs.push_back({merge.left, merge.right});
   }

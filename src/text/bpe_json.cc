@@ -106,8 +106,9 @@ BpeDefinition ReadRoot(const JsonNode& root) {
 std::string TextOf(const Json& object, const char* key) {
   if (!object.is_object()) return "";
   const auto found = object.find(key);
-  return found == object.end() || !found->is_string() ? ""
-                                                      : found->get<std::string>();
+  return found == object.end() || !found->is_string()
+             ? ""
+             : found->get<std::string>();
 }
 
 Json PartOf(const Json& object, const char* key) {

@@ -12,8 +12,8 @@ namespace tarn {
 
 /// Whether a tokenizer.json has the shape that a BpeDefinition expresses: a BPE
 /// (or no type) with every id from 0 on; normalizer null or NFC; pre-tokenizer
-/// ByteLevel, alone or after one isolating Split by a Regex; post-processor null
-/// or ByteLevel. Looks at no detail beyond that. O(added tokens).
+/// ByteLevel, alone or after one isolating Split by a Regex; post-processor
+/// null or ByteLevel. Looks at no detail beyond that. O(added tokens).
 bool IsPlainBpe(const nlohmann::json& root);
 
 /// Reads the object of a tokenizer.json of that shape. Anything that is not

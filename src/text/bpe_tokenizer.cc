@@ -65,8 +65,7 @@ BpeTokenizer::BpeTokenizer(BpeDefinition definition)
     : definition_(std::move(definition)) {
   CheckTokens(definition_);
   CheckAddedTokens(definition_.added, definition_.tokens);
-  CheckMerges(definition_.merges, definition_.tokens,
-              ReservedIds(definition_));
+  CheckMerges(definition_.merges, definition_.tokens, ReservedIds(definition_));
   IndexTokens();
   merger_ = BpeMerger(definition_.merges,
                       static_cast<int64_t>(definition_.tokens.size()));

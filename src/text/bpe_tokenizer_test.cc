@@ -319,7 +319,8 @@ TEST(BpeJson, RefusesTheRestByItsPath) {
          j["model"]["merges"].push_back(Json(j["model"]["merges"][0]));
        }},
       {"model.merges", [](Json& j) { j["model"].erase("merges"); }},
-      {"normalizer.type", [](Json& j) { j["normalizer"]["type"] = "Precompiled"; }},
+      {"normalizer.type",
+       [](Json& j) { j["normalizer"]["type"] = "Precompiled"; }},
       {"pre_tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; }},
       {"pre_tokenizer.type",
        [](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }},

@@ -47,9 +47,8 @@ void Decompose(uint32_t point, bool compatible, Points& out) {
   int state = 0;
   const auto options = static_cast<utf8proc_option_t>(
       UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point), parts,
-                              kLongest, options, &state);
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(point), parts, kLongest, options, &state);
   out.insert(out.end(), parts, parts + count);
 }
 
@@ -137,11 +136,11 @@ struct NewCapitals {
   int64_t to_lower;
 };
 constexpr NewCapitals kNewCapitals[] = {
-    {0x1C89, 0x1C89, 1},       {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
-    {0xA7CC, 0xA7CC, 1},       {0xA7CE, 0xA7CE, 1},
-    {0xA7D2, 0xA7D2, 1},       {0xA7D4, 0xA7D4, 1},
-    {0xA7DA, 0xA7DA, 1},       {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
-    {0x10D50, 0x10D65, 0x20},  {0x16EA0, 0x16EB8, 0x1B}};
+    {0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+    {0xA7CC, 0xA7CC, 1},      {0xA7CE, 0xA7CE, 1},
+    {0xA7D2, 0xA7D2, 1},      {0xA7D4, 0xA7D4, 1},
+    {0xA7DA, 0xA7DA, 1},      {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+    {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 0x1B}};
 
 uint32_t LowerOf(uint32_t point) {
   for (const NewCapitals& run : kNewCapitals) {

@@ -83,7 +83,8 @@ std::vector<std::string> TokenTable::Take(const std::string& path) {
 std::vector<std::string> TokenTable::TakeWithGaps(const std::string& path) {
   const auto gaps = std::count(known_.begin(), known_.end(), false);
   if (gaps * kIdsPerGap > static_cast<int64_t>(known_.size())) {
-    RefuseJson(path, StrCat("at most one id in ", kIdsPerGap, " without a token"),
+    RefuseJson(path,
+               StrCat("at most one id in ", kIdsPerGap, " without a token"),
                StrCat(gaps, " of ", known_.size()));
   }
   return std::move(tokens_);

@@ -25,11 +25,11 @@ struct EncodeOptions {
   /// Whether texts of special tokens ("<|endoftext|>") become those tokens. For
   /// text that the program writes itself, never for a user's. BPE only.
   bool allow_special = false;
+  /// Where the text begins in its source, for error messages only.
+  uint64_t offset = 0;
   /// Whether to add the tokens that tokenizer.json puts before and after a text
   /// (TemplateProcessing), such as <bos>. Files without that key add none.
   bool add_special = false;
-  /// Where the text begins in its source, for error messages only.
-  uint64_t offset = 0;
 };
 
 /// A value: copies share the tables of one TokenizerForm (tokenizer_form.h),
@@ -75,9 +75,9 @@ class Tokenizer {
   /// not be whole characters.
   /// Throws ArgumentError outside the table.
   void Decode(int32_t token, std::string& out) const;
-  /// The bytes of all of them. Where a tokenizer.json puts a space before a text
-  /// and its decoder takes it away, this takes it away; the form above, to which
-  /// no token is the first, keeps it.
+  /// The bytes of all of them. Where a tokenizer.json puts a space before a
+  /// text and its decoder takes it away, this takes it away; the form above, to
+  /// which no token is the first, keeps it.
   std::string Decode(const std::vector<int32_t>& tokens) const;
   /// The same as valid UTF-8, exactly as the `tokenizers` package decodes: with
   /// U+FFFD for what is not UTF-8. skip_special: leaves special tokens out (BPE
@@ -97,7 +97,9 @@ class Tokenizer {
   /// equal and every id is a row of the embedding (the model may have more).
   static Result<Tokenizer> Open(const std::string& dir,
                                 const ModelConfig& config);
-  /// Reads DIR/tokenizer.json and checks it by itself.
+  /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
+  /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
+  /// add_eos_token decide what EncodeOptions::add_special adds.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,

@@ -64,6 +64,11 @@ Result<Tokenizer> ReadByte(const nlohmann::json& nothing);
 Result<Tokenizer> ReadChar(const nlohmann::json& code_points);
 Result<Tokenizer> ReadWorld(const nlohmann::json& vocabulary);
 Result<Tokenizer> ReadIds(const nlohmann::json& vocab_size);
+/// Any whole tokenizer.json, parsed.
+Result<Tokenizer> ReadTokenizer(const nlohmann::json& root);
+/// Whether it is of Hugging Face's form: that has a model and no
+/// format_version.
+bool IsHuggingFaceForm(const nlohmann::json& root);
 /// Hugging Face's form: a whole tokenizer.json. ReadBpe takes what a
 /// BpeDefinition expresses, ReadPipeline all that is supported.
 Result<Tokenizer> ReadBpe(const nlohmann::json& root);

@@ -1,6 +1,6 @@
 """Writes tests/golden/tokenizers: three models that the `tokenizers` package trained,
 strings, and for every case of tests/tokenizers/cases.py hashes of the ids and texts that
-the package gives for them. src/text/pipeline/golden_test.cc reads it without Python.
+the package gives for them. src/text/pipeline/pipeline_golden_test.cc reads it without Python.
 
     python tests/golden/make_tokenizers.py
 

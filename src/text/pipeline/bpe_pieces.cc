@@ -28,11 +28,11 @@ BpePieces::BpePieces(const std::vector<std::string>& tokens,
 }
 
 int32_t BpePieces::Find(std::string_view text) const {
-  const auto found = std::lower_bound(
-      by_text_.begin(), by_text_.end(), text,
-      [this](int32_t id, std::string_view wanted) {
-        return tokens_[static_cast<size_t>(id)] < wanted;
-      });
+  const auto found =
+      std::lower_bound(by_text_.begin(), by_text_.end(), text,
+                       [this](int32_t id, std::string_view wanted) {
+                         return tokens_[static_cast<size_t>(id)] < wanted;
+                       });
   return found == by_text_.end() || tokens_[static_cast<size_t>(*found)] != text
              ? -1
              : *found;
@@ -55,7 +55,7 @@ size_t BpePieces::Symbols(std::string_view piece,
     const auto head = static_cast<uint8_t>(piece[at]);
     const size_t bytes =
         rules_.bytes ? 1 : ReadCharacter(piece.substr(at)).bytes;
-    const int32_t id = rules_.bytes   ? byte_tokens_[head]
+    const int32_t id = rules_.bytes  ? byte_tokens_[head]
                        : head < 0x80 ? ascii_[head]
                                      : Find(piece.substr(at, bytes));
     if (id >= 0) {

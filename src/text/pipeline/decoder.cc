@@ -46,8 +46,8 @@ Texts JoinBytes(const Texts& texts, DecodedBytes form) {
   std::string run;
   const auto flush = [&] {
     if (run.empty()) return;
-    const bool broken = form == DecodedBytes::kAsText &&
-                        ReplaceInvalidUtf8(run) != run;
+    const bool broken =
+        form == DecodedBytes::kAsText && ReplaceInvalidUtf8(run) != run;
     std::string text;
     for (size_t i = 0; broken && i < run.size(); ++i) {
       text += kReplacementCharacter;

@@ -18,7 +18,7 @@ struct DecoderStep {
                     // `left` is not 0
   };
   Kind kind;
-  std::string pattern, content;
+  std::string pattern = {}, content = {};
   int64_t left = 0, right = 0;
   bool operator==(const DecoderStep&) const = default;
 };

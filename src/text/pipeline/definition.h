@@ -28,7 +28,7 @@ struct PipelineDefinition {
   std::vector<int32_t> before, after;
 
   PieceModelKind model = PieceModelKind::kBpe;
-  BpeRules bpe;  // kUnigram: `unknown` and `byte_fallback` only
+  BpeRules bpe;                  // kUnigram: `unknown` and `byte_fallback` only
   std::vector<BpeMerge> merges;  // kBpe, by rank
   std::vector<double> scores;    // kUnigram, of the ids of the model
 

@@ -20,7 +20,7 @@ struct NormalizerStep {
     kStrip,    // white space at the ends
   };
   Kind kind;
-  std::string pattern, content;
+  std::string pattern = {}, content = {};
   bool left = true, right = true;  // kStrip: which ends
 };
 

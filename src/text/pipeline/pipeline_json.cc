@@ -90,8 +90,8 @@ void ReadUnigramModel(const JsonNode& model, PipelineDefinition& definition) {
   definition.tokens = table.TakeWithGaps("model.vocab");
   const JsonNode unknown = model["unk_id"];
   if (!unknown.null()) {
-    definition.bpe.unknown = static_cast<int32_t>(
-        unknown.whole(0, static_cast<int64_t>(count) - 1));
+    definition.bpe.unknown =
+        static_cast<int32_t>(unknown.whole(0, static_cast<int64_t>(count) - 1));
   }
   definition.bpe.byte_fallback = model["byte_fallback"].flag(false);
 }
@@ -126,11 +126,11 @@ PipelineDefinition ReadPipelineRoot(const JsonNode& root) {
   definition.pre_tokenizers = std::move(cuts.steps);
   definition.bpe.bytes = cuts.byte_level;
   definition.decoders = ReadDecoders(root["decoder"]);
-  const bool decodes_bytes = std::any_of(
-      definition.decoders.begin(), definition.decoders.end(),
-      [](const DecoderStep& step) {
-        return step.kind == DecoderStep::Kind::kByteLevel;
-      });
+  const bool decodes_bytes =
+      std::any_of(definition.decoders.begin(), definition.decoders.end(),
+                  [](const DecoderStep& step) {
+                    return step.kind == DecoderStep::Kind::kByteLevel;
+                  });
   if (decodes_bytes && !cuts.byte_level) {
     root["pre_tokenizer"].Refuse("ByteLevel, as the decoder");
   }
@@ -150,9 +150,8 @@ PipelineDefinition ReadPipelineRoot(const JsonNode& root) {
     type.Refuse("'BPE' or 'Unigram'");
   }
   definition.parts[4] = DumpModel(*model.value);
-  TextEnds ends =
-      ReadPostProcessor(root["post_processor"],
-                        static_cast<int64_t>(definition.tokens.size()));
+  TextEnds ends = ReadPostProcessor(
+      root["post_processor"], static_cast<int64_t>(definition.tokens.size()));
   definition.before = std::move(ends.before);
   definition.after = std::move(ends.after);
   return definition;

@@ -7,6 +7,7 @@
 
 #include "text/json_node.h"
 #include "text/pipeline/definition.h"
+#include "text/tokenizer_config.h"
 
 namespace tarn {
 
@@ -38,6 +39,10 @@ struct TextEnds {
 };
 /// "post_processor"; null: nothing. tokens: number of ids.
 TextEnds ReadPostProcessor(const JsonNode& node, int64_t tokens);
+
+/// Makes the template of `root`, a tokenizer.json, add what the config says.
+/// Throws FormatError where the config names a token that is not there.
+void ApplyTokenizerConfig(const TokenizerConfig& config, nlohmann::json& root);
 
 /// A ByteLevel step without a prefix space where that matters.
 void CheckByteLevel(const JsonNode& node, bool prefix_matters);

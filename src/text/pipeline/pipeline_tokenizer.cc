@@ -42,6 +42,21 @@ PipelineTokenizer::PipelineTokenizer(PipelineDefinition definition)
   MakeModel();
   raw_ = Group(false);
   normalised_ = Group(true);
+  for (const AddedToken& token : definition_.added) {
+    if (!token.normalized) continue;
+    std::string text = Normalize(definition_.normalizers, token.content);
+    if (text != token.content) renamed_.push_back({token.id, std::move(text)});
+  }
+  std::sort(renamed_.begin(), renamed_.end());
+}
+
+const std::string& PipelineTokenizer::TextOf(int32_t id) const {
+  const auto found = std::lower_bound(
+      renamed_.begin(), renamed_.end(), id,
+      [](const auto& entry, int32_t wanted) { return entry.first < wanted; });
+  return found != renamed_.end() && found->first == id
+             ? found->second
+             : definition_.tokens[static_cast<size_t>(id)];
 }
 
 // Ids that no text may yield but by being an added token.
@@ -165,8 +180,7 @@ bool PipelineTokenizer::EncodePart(std::string_view text, bool first,
     return false;
   };
   return normalised_.VisitParts(
-      text, work.options.allow_special,
-      [&](int32_t id, std::string_view part) {
+      text, work.options.allow_special, [&](int32_t id, std::string_view part) {
         if (id >= 0) {
           work.ids.push_back(id);
           return true;
@@ -177,8 +191,7 @@ bool PipelineTokenizer::EncodePart(std::string_view text, bool first,
 }
 
 void PipelineTokenizer::Decode(int32_t id, std::string& out) const {
-  DecodeToken(definition_.decoders, definition_.tokens[static_cast<size_t>(id)],
-              out);
+  DecodeToken(definition_.decoders, TextOf(id), out);
 }
 
 std::string PipelineTokenizer::Decode(std::span<const int32_t> ids,
@@ -192,7 +205,7 @@ std::string PipelineTokenizer::Decode(std::span<const int32_t> ids,
     if (definition_.tokens[at].empty() || (skip_special && special_[at])) {
       continue;
     }
-    texts.push_back(definition_.tokens[at]);
+    texts.push_back(TextOf(id));
   }
   return DecodeTokens(definition_.decoders, std::move(texts), bytes);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "text/pipeline/definition.h"
@@ -37,6 +38,7 @@ class PipelineTokenizer {
   struct Work;  // of one call
   bool EncodePart(std::string_view part, bool first, Work& work) const;
   AddedTokens Group(bool normalised) const;
+  const std::string& TextOf(int32_t id) const;
   std::vector<bool> Reserved() const;
   std::vector<std::string> PieceTexts() const;
   std::array<int32_t, 256> ByteTokens() const;
@@ -45,7 +47,11 @@ class PipelineTokenizer {
   const PipelineDefinition definition_;
   AddedTokens raw_, normalised_;  // matched before and after normalising
   std::vector<bool> special_;     // of each id
-  std::vector<std::string> piece_texts_;  // id -> what the model finds in pieces
+  // Added tokens whose content normalising changed, by id: they decode to what
+  // was found, as the package's do.
+  std::vector<std::pair<int32_t, std::string>> renamed_;
+  std::vector<std::string>
+      piece_texts_;  // id -> what the model finds in pieces
   PieceModelPointer model_;
 };
 

@@ -50,7 +50,8 @@ bool Visit::WithoutSpaces(size_t step, std::string_view text,
   for (size_t at = 0; at < text.size();) {
     const Character next = ReadCharacter(text.substr(at));
     if (next.kind == CharacterClass::kSpace) {
-      if (!Next(step + 1, text.substr(begin, at - begin), first && begin == 0)) {
+      if (!Next(step + 1, text.substr(begin, at - begin),
+                first && begin == 0)) {
         return false;
       }
       begin = at + next.bytes;
@@ -104,7 +105,7 @@ bool Visit::Metaspace(size_t step, std::string_view text, bool first) const {
 
 // Characters that `fits` alone (or their runs), and what lies between them.
 template <typename Fits>
-size_t FirstPiece(std::string_view text, bool runs, const Fits& fits) {
+size_t PieceThatFits(std::string_view text, bool runs, const Fits& fits) {
   const Character head = ReadCharacter(text);
   const bool inside = fits(head);
   size_t at = head.bytes;
@@ -135,16 +136,16 @@ bool VisitPieces(const std::vector<PreTokenizerStep>& steps,
 }
 
 size_t DigitPieceBytes(std::string_view text) {
-  return FirstPiece(text, false, IsDigit);
+  return PieceThatFits(text, false, IsDigit);
 }
 size_t DigitRunPieceBytes(std::string_view text) {
-  return FirstPiece(text, true, IsDigit);
+  return PieceThatFits(text, true, IsDigit);
 }
 size_t PunctuationPieceBytes(std::string_view text) {
-  return FirstPiece(text, false, IsPunctuation);
+  return PieceThatFits(text, false, IsPunctuation);
 }
 size_t PunctuationRunPieceBytes(std::string_view text) {
-  return FirstPiece(text, true, IsPunctuation);
+  return PieceThatFits(text, true, IsPunctuation);
 }
 
 size_t DigitOfBytesPieceBytes(std::string_view text) {

@@ -16,17 +16,17 @@ enum class PrependScheme : uint8_t { kNever, kFirst, kAlways };
 
 struct PreTokenizerStep {
   enum class Kind : uint8_t {
-    kScan,             // tiles the text by `first_piece_bytes`
-    kWithoutSpaces,    // pieces between white space
-    kIsolated,         // `text` is a piece each time
-    kRemoved,          // `text` is left out
-    kMergedPrevious,   // a piece ends after each `text`
-    kMergedNext,       // a piece begins with each `text`
-    kMetaspace,        // spaces become `text`, which is put first by `scheme`
+    kScan,            // tiles the text by `first_piece_bytes`
+    kWithoutSpaces,   // pieces between white space
+    kIsolated,        // `text` is a piece each time
+    kRemoved,         // `text` is left out
+    kMergedPrevious,  // a piece ends after each `text`
+    kMergedNext,      // a piece begins with each `text`
+    kMetaspace,       // spaces become `text`, which is put first by `scheme`
   };
   Kind kind;
   size_t (*first_piece_bytes)(std::string_view text) = nullptr;
-  std::string text;
+  std::string text = {};
   PrependScheme scheme = PrependScheme::kNever;
 };
 

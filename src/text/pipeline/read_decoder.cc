@@ -33,7 +33,9 @@ DecoderStep ReadDecoderStep(const JsonNode& node) {
   }
   if (type == "Strip") {
     CheckKeys(node, {"type", "content", "start", "stop"});
-    return {kStrip, {}, ShortText(node["content"], 4),
+    return {kStrip,
+            {},
+            ShortText(node["content"], 4),
             node["start"].whole(0, kMaxStripped),
             node["stop"].whole(0, kMaxStripped)};
   }

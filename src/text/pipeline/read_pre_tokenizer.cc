@@ -5,28 +5,28 @@
 namespace tarn {
 namespace {
 
-using Kind = PreTokenizerStep::Kind;
-using FirstPiece = size_t (*)(std::string_view);
+using CutKind = PreTokenizerStep::Kind;
+using Scanner = size_t (*)(std::string_view);
 constexpr size_t kMaxDelimiter = 256;  // bytes
 
-PreTokenizerStep ScanStep(FirstPiece first_piece_bytes) {
-  return {Kind::kScan, first_piece_bytes, {}};
+PreTokenizerStep ScanStep(Scanner first_piece_bytes) {
+  return {CutKind::kScan, first_piece_bytes, {}};
 }
 
 // By a text: every behaviour but Contiguous.
 PreTokenizerStep ReadSplitByText(const JsonNode& node) {
-  PreTokenizerStep step{Kind::kIsolated};
+  PreTokenizerStep step{CutKind::kIsolated};
   step.text = ShortText(node["pattern"]["String"], kMaxDelimiter);
   if (node["invert"].flag(false)) node["invert"].Refuse("false");
   const JsonNode behavior = node["behavior"];
   struct Row {
     const char* word;
-    Kind kind;
+    CutKind kind;
   };
-  for (const Row& row : {Row{"Isolated", Kind::kIsolated},
-                         Row{"Removed", Kind::kRemoved},
-                         Row{"MergedWithPrevious", Kind::kMergedPrevious},
-                         Row{"MergedWithNext", Kind::kMergedNext}}) {
+  for (const Row& row :
+       {Row{"Isolated", CutKind::kIsolated}, Row{"Removed", CutKind::kRemoved},
+        Row{"MergedWithPrevious", CutKind::kMergedPrevious},
+        Row{"MergedWithNext", CutKind::kMergedNext}}) {
     if (behavior.text() != row.word) continue;
     step.kind = row.kind;
     return step;
@@ -80,12 +80,12 @@ PreTokenizerStep ReadPunctuation(const JsonNode& node) {
 void ReadMetaspace(const JsonNode& node, std::vector<PreTokenizerStep>& steps) {
   CheckKeys(node, {"type", "replacement", "str_rep", "add_prefix_space",
                    "prepend_scheme", "split"});
-  PreTokenizerStep step{Kind::kMetaspace};
+  PreTokenizerStep step{CutKind::kMetaspace};
   step.text = ShortText(node["replacement"], 4);  // one character
   step.scheme = ReadPrependScheme(node);
   steps.push_back(step);
   if (node["split"].flag(true)) {
-    steps.push_back({Kind::kMergedNext, nullptr, step.text});
+    steps.push_back({CutKind::kMergedNext, nullptr, step.text});
   }
 }
 
@@ -118,7 +118,7 @@ void ReadPreTokenizerStep(const JsonNode& node, PreTokenizers& out) {
     out.steps.push_back(ReadPunctuation(node));
   } else if (type == "WhitespaceSplit") {
     CheckKeys(node, {"type"});
-    out.steps.push_back({Kind::kWithoutSpaces});
+    out.steps.push_back({CutKind::kWithoutSpaces});
   } else if (type == "Metaspace") {
     ReadMetaspace(node, out.steps);
   } else {

@@ -16,7 +16,8 @@ NormalizerStep ReadReplace(const JsonNode& node) {
   NormalizerStep step{NormalizerStep::Kind::kReplace, {}, {}};
   step.pattern = ShortText(node["pattern"]["String"], kMaxReplacement);
   step.content = node["content"].text();
-  if (step.content.size() > kMaxReplacement) ShortText(node["content"], kMaxReplacement);
+  if (step.content.size() > kMaxReplacement)
+    ShortText(node["content"], kMaxReplacement);
   return step;
 }
 
@@ -30,7 +31,10 @@ NormalizerStep ReadNormalizerStep(const JsonNode& node) {
   }
   if (type == "Strip") {
     CheckKeys(node, {"type", "strip_left", "strip_right"});
-    return {kStrip, {}, {}, node["strip_left"].flag(true),
+    return {kStrip,
+            {},
+            {},
+            node["strip_left"].flag(true),
             node["strip_right"].flag(true)};
   }
   struct Row {

@@ -9,12 +9,12 @@ namespace {
 
 // How the patterns differ.
 struct Cl100kRules {
-  int most_numbers;   // in a piece
-  bool marks;         // marks are parts of words
+  int most_numbers;  // in a piece
+  bool marks;        // marks are parts of words
   SpaceRule spaces;
 };
 
-size_t PieceBytes(std::string_view text, const Cl100kRules& rules) {
+size_t BytesByRules(std::string_view text, const Cl100kRules& rules) {
   using enum CharacterClass;
   if (const size_t bytes = AnyCaseContractionBytes(text)) return bytes;
   const auto in_word = [&](Character c) {
@@ -43,20 +43,20 @@ size_t PieceBytes(std::string_view text, const Cl100kRules& rules) {
 }  // namespace
 
 size_t Cl100kPieceBytes(std::string_view text) {
-  return PieceBytes(text, {3, false, SpaceRule::kLineEnds});
+  return BytesByRules(text, {3, false, SpaceRule::kLineEnds});
 }
 
 size_t NewCl100kPieceBytes(std::string_view text) {
   constexpr int kAll = std::numeric_limits<int>::max();
-  return PieceBytes(text, {kAll, false, SpaceRule::kWholeEnd});
+  return BytesByRules(text, {kAll, false, SpaceRule::kWholeEnd});
 }
 
 size_t Qwen2PieceBytes(std::string_view text) {
-  return PieceBytes(text, {1, false, SpaceRule::kLineEnds});
+  return BytesByRules(text, {1, false, SpaceRule::kLineEnds});
 }
 
 size_t Qwen35PieceBytes(std::string_view text) {
-  return PieceBytes(text, {1, true, SpaceRule::kLineEnds});
+  return BytesByRules(text, {1, true, SpaceRule::kLineEnds});
 }
 
 }  // namespace tarn

@@ -77,7 +77,8 @@ size_t O200kPieceBytes(std::string_view text) {
   if (const size_t bytes = WordBytes(text, first)) return bytes;
   if (first.kind == kNumber) return NumberBytes(text, first, 3);
   const size_t begin = text[0] == ' ' ? 1 : 0;
-  size_t end = RunEnd(text, begin, [](Character c) { return c.kind == kOther; });
+  size_t end =
+      RunEnd(text, begin, [](Character c) { return c.kind == kOther; });
   if (end > begin) {
     while (end < text.size() && (IsLineEnd(text[end]) || text[end] == '/')) {
       ++end;

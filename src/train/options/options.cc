@@ -333,7 +333,8 @@ void Check(const TrainOptions& options) {
                         "nothing");
   }
   if (!from_file && !options.tokenizer_file.empty()) {
-    throw ArgumentError("--tokenizer", "'bpe', 'unigram' or 'world' with --tokenizer-file",
+    throw ArgumentError("--tokenizer",
+                        "'bpe', 'unigram' or 'world' with --tokenizer-file",
                         StrCat("'", Name(kind), "'"));
   }
   if (options.schedule.schedule == Schedule::kStep &&
