@@ -1,10 +1,10 @@
-"""Writes src/text/character_table.inc: what each code point is to a tokenizer.
+"""Writes src/text/unicode/character_table.inc: what each code point is to a tokenizer.
 
 The classes come from the `tokenizers` package itself, not from a file of Unicode: its
 regular expressions, its Digits and Punctuation steps and its single-word rule use tables
 of different versions (16.0 for the expressions of 0.23), and token ids follow them.
 
-    python scripts/make_character_table.py > src/text/character_table.inc
+    python scripts/make_character_table.py > src/text/unicode/character_table.inc
 """
 
 import sys
@@ -15,7 +15,7 @@ from tokenizers.pre_tokenizers import Digits, Punctuation, Split
 
 POINTS = [p for p in range(0x110000) if not 0xD800 <= p <= 0xDFFF]
 ALL = "".join(map(chr, POINTS))
-# In the order of UnicodeCategory (src/text/unicode.h), after kOther.
+# In the order of UnicodeCategory (src/text/unicode/unicode.h), after kOther.
 CATEGORIES = [r"\p{Lu}|\p{Lt}", r"\p{Ll}", r"\p{Lm}|\p{Lo}", r"\p{M}", r"\p{N}"]
 CATEGORIES += [r"\p{P}", r"\p{S}", r"\s"]
 WORD, DIGIT, PUNCTUATION = 16, 32, 64

@@ -5,7 +5,7 @@
 
 #include "core/text.h"
 #include "text/bpe_checks.h"
-#include "text/nfc.h"
+#include "text/unicode/nfc.h"
 
 namespace tarn {
 namespace {

@@ -55,7 +55,8 @@ class Tokenizer {
 
   bool operator==(const Tokenizer&) const;
   TokenizerKind kind() const;
-  /// Ids run from 0 to vocab_size() - 1 without a gap.
+  /// Ids run from 0 to vocab_size() - 1. In a few files of published models
+  /// some ids have no token: no text yields them, and they stand for none.
   int64_t vocab_size() const;
   /// Null unless the kind is kBpe and the file is of the plain byte-level form
   /// that tarn trains (docs/model-format.md).

@@ -69,9 +69,10 @@ def make_strings(count: int = 2000, seed: int = 1) -> list[str]:
     return strings
 
 
-def make_long(bytes_: int = 1 << 20) -> list[str]:
-    """Texts of one line, one word, one run of spaces, one run of marks, mixed lines."""
+def make_long(most: int = 1 << 20) -> list[str]:
+    """Lines of `most` bytes of words and of anything, and runs of one unit, which are
+    shorter: the package takes minutes for longer ones."""
     line = " ".join(WORDS) + " "
-    texts = [unit * (bytes_ // len(unit.encode())) for unit in (line, "a", " ", "\n", "aB", "é", "中", "1", ".")]
-    texts.append("".join(make_strings(4000, 7))[: bytes_ // 2])
-    return texts
+    texts = [line * (most // len(line.encode())), "".join(make_strings(6000, 7)).encode()[:most].decode(errors="ignore")]
+    units = ("a", " ", "\n", "aB", "é", "中", "1", ".", "\u0301")
+    return texts + [unit * (most // 16 // len(unit.encode())) for unit in units]

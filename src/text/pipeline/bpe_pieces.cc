@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace tarn {
 

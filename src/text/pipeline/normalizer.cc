@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "text/nfc.h"
-#include "text/unicode.h"
+#include "text/unicode/nfc.h"
+#include "text/unicode/unicode.h"
 
 namespace tarn {
 namespace {

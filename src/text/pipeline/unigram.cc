@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace tarn {
 namespace {

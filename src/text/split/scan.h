@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace tarn {
 

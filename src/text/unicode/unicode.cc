@@ -1,4 +1,4 @@
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 #include <algorithm>
 #include <array>
@@ -12,7 +12,7 @@ namespace {
 // First code point of a run << 8 | flags: a UnicodeCategory in the low 4 bits,
 // then the bits below.
 constexpr uint32_t kRuns[] = {
-#include "text/character_table.inc"
+#include "text/unicode/character_table.inc"
 };
 constexpr uint8_t kCategoryBits = 15, kWordBit = 16, kDigitBit = 32,
                   kPunctuationBit = 64;

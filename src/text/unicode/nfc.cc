@@ -1,4 +1,4 @@
-#include "text/nfc.h"
+#include "text/unicode/nfc.h"
 
 #include <utf8proc.h>
 

@@ -1,5 +1,5 @@
 // Character classes, GPT-2's splitter and NFC.
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 #include <gtest/gtest.h>
 #include <utf8proc.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "text/nfc.h"
 #include "text/split/gpt2.h"
+#include "text/unicode/nfc.h"
 #include "text/utf8.h"
 
 namespace tarn {
