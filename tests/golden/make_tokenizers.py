@@ -32,7 +32,9 @@ def train(tokenizer, trainer, corpus):
 def make_models(corpus: list[str]) -> dict:
     tokenizer = Tokenizer(models.BPE())
     cut = pre_tokenizers.Split(Regex(CL100K), "isolated")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [cut, pre_tokenizers.ByteLevel(False, use_regex=False)]
+    )
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=TOKENS, initial_alphabet=alphabet, show_progress=False)
     made = {"bytes": train(tokenizer, trainer, corpus)}
@@ -103,9 +105,13 @@ def main() -> None:
         blocks = [got[i : i + BLOCK] for i in range(0, len(got), BLOCK)]
         rest = {key: value for key, value in root.items() if key != "model"}
         vocab = root["model"]["vocab"]
-        rest["file"] = "unigram" if isinstance(vocab, list) else "characters" if "<unk>" in vocab else "bytes"
+        rest["file"] = (
+            "unigram" if isinstance(vocab, list) else "characters" if "<unk>" in vocab else "bytes"
+        )
         rest["model"] = {k: v for k, v in root["model"].items() if k not in ("vocab", "merges")}
-        shown = {i: {"plain": got[i][0], "special": got[i][1], "text": got[i][2]} for i in (100, 1000)}
+        shown = {
+            i: {"plain": got[i][0], "special": got[i][1], "text": got[i][2]} for i in (100, 1000)
+        }
         made[name] = {"root": rest, "shown": shown, "hashes": "".join(map(hash_block, blocks))}
     dump(GOLDEN / "strings.json", strings)
     dump(GOLDEN / "cases.json", {"tokenizers": __version__, "block": BLOCK, "cases": made})

@@ -42,7 +42,12 @@ def sequence(key: str, steps: list) -> dict:
 
 
 def byte_level(use_regex: bool = False) -> dict:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
 
 
 def split(pattern, behavior="Isolated", invert=False, kind="Regex") -> dict:
@@ -55,7 +60,12 @@ def metaspace(scheme: str, cut: bool) -> dict:
 
 def added(id: int, content: str, special: bool = True, **flags) -> dict:
     names = ("single_word", "lstrip", "rstrip", "normalized")
-    return {"id": id, "content": content, **{n: flags.get(n, False) for n in names}, "special": special}
+    return {
+        "id": id,
+        "content": content,
+        **{n: flags.get(n, False) for n in names},
+        "special": special,
+    }
 
 
 def template(before: dict, after: dict) -> dict:
@@ -68,10 +78,17 @@ def template(before: dict, after: dict) -> dict:
     return {"type": "TemplateProcessing", "single": single, "pair": single, "special_tokens": ids}
 
 
-def _whole(model: dict, tokens: list, pre=None, decoder=None, normalizer=None, post=None, **changes) -> dict:
+def _whole(
+    model: dict, tokens: list, pre=None, decoder=None, normalizer=None, post=None, **changes
+) -> dict:
     model = {**copy.copy(model), **changes}
     root = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens}
-    root |= {"normalizer": normalizer, "pre_tokenizer": pre, "post_processor": post, "decoder": decoder}
+    root |= {
+        "normalizer": normalizer,
+        "pre_tokenizer": pre,
+        "post_processor": post,
+        "decoder": decoder,
+    }
     return root | {"model": model}
 
 
@@ -81,8 +98,15 @@ def all_cases(models: dict) -> dict[str, dict]:
     model = models["bytes"]
     size = len(model["vocab"])
     bos, eos = {"<s>": size}, {"</s>": size + 1}
-    tokens = [added(size, "<s>"), added(size + 1, "</s>", rstrip=True), added(size + 2, "<x>", False, lstrip=True)]
-    tokens += [added(size + 3, "fox", False, single_word=True, normalized=True), added(size + 4, "  ", False)]
+    tokens = [
+        added(size, "<s>"),
+        added(size + 1, "</s>", rstrip=True),
+        added(size + 2, "<x>", False, lstrip=True),
+    ]
+    tokens += [
+        added(size + 3, "fox", False, single_word=True, normalized=True),
+        added(size + 4, "  ", False),
+    ]
 
     def bytes_case(name, pre, **more):
         made[name] = _whole(model, tokens, pre, byte_level(True), **more)
@@ -102,7 +126,9 @@ def all_cases(models: dict) -> dict[str, dict]:
     falcon = [{"type": "Punctuation", "behavior": "Contiguous"}, byte_level(True)]
     falcon += [{"type": "Digits", "individual_digits": False}, split("[0-9][0-9][0-9]")]
     bytes_case("falcon", sequence("pretokenizers", falcon))
-    forms = [{"type": t} for t in ("NFKC", "Lowercase")] + [{"type": "Strip", "strip_left": True, "strip_right": True}]
+    forms = [{"type": t} for t in ("NFKC", "Lowercase")] + [
+        {"type": "Strip", "strip_left": True, "strip_right": True}
+    ]
     bytes_case("nfkc_lower", byte_level(True), normalizer=sequence("normalizers", forms))
     bytes_case("nfd", byte_level(True), normalizer={"type": "NFD"})
     bytes_case("nfkd", byte_level(True), normalizer={"type": "NFKD"})
@@ -128,15 +154,24 @@ def all_cases(models: dict) -> dict[str, dict]:
     for scheme in ("always", "first", "never"):
         for cut in (True, False):
             # Fuse comes last here: the marks of words are gone by then.
-            decoder = sequence("decoders", [metaspace(scheme, cut), {"type": "ByteFallback"}, {"type": "Fuse"}])
-            spaces_case(f"metaspace_{scheme}{'_split' if cut else ''}", metaspace(scheme, cut), decoder)
+            decoder = sequence(
+                "decoders", [metaspace(scheme, cut), {"type": "ByteFallback"}, {"type": "Fuse"}]
+            )
+            spaces_case(
+                f"metaspace_{scheme}{'_split' if cut else ''}", metaspace(scheme, cut), decoder
+            )
     spaces_case("unknown", metaspace("always", True), byte_fallback=False, fuse_unk=False)
     spaces_case("fused", metaspace("always", False), byte_fallback=False, fuse_unk=True)
     words = sequence("pretokenizers", [{"type": "WhitespaceSplit"}, metaspace("first", True)])
     spaces_case("words", words, metaspace("first", True))
     for behavior in ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext"):
-        spaces_case(f"split_{behavior}", split("e", behavior, kind="String"), sequence("decoders", BYTES))
-    signs = [{"type": "Punctuation", "behavior": "Isolated"}, {"type": "Digits", "individual_digits": False}]
+        spaces_case(
+            f"split_{behavior}", split("e", behavior, kind="String"), sequence("decoders", BYTES)
+        )
+    signs = [
+        {"type": "Punctuation", "behavior": "Isolated"},
+        {"type": "Digits", "individual_digits": False},
+    ]
     spaces_case("signs", sequence("pretokenizers", [*signs, metaspace("never", True)]))
 
     model = models["unigram"]
@@ -151,7 +186,12 @@ def all_cases(models: dict) -> dict[str, dict]:
     unigram_case("unigram", marks, marks, post=post)
     unigram_case("unigram_bytes", metaspace("always", False), strip, byte_fallback=True)
     lower = sequence("normalizers", [{"type": "NFKC"}, {"type": "Lowercase"}])
-    unigram_case("unigram_words", sequence("pretokenizers", [{"type": "WhitespaceSplit"}, marks]), marks, normalizer=lower)
+    unigram_case(
+        "unigram_words",
+        sequence("pretokenizers", [{"type": "WhitespaceSplit"}, marks]),
+        marks,
+        normalizer=lower,
+    )
     return made
 
 
@@ -162,10 +202,19 @@ def without_special(root: dict) -> dict:
     if root["model"].get("type") != "Unigram":
         return root
     special = {token["content"] for token in root["added_tokens"] if token["special"]}
-    vocab = [[f"\0{text}" if text in special else text, score] for text, score in root["model"]["vocab"]]
+    vocab = [
+        [f"\0{text}" if text in special else text, score] for text, score in root["model"]["vocab"]
+    ]
     rest = [token for token in root["added_tokens"] if not token["special"]]
-    return root | {"added_tokens": rest, "post_processor": None, "model": root["model"] | {"vocab": vocab}}
+    return root | {
+        "added_tokens": rest,
+        "post_processor": None,
+        "model": root["model"] | {"vocab": vocab},
+    }
 
 
 def load_models() -> dict:
-    return {name: json.loads((GOLDEN / f"{name}.json").read_text()) for name in ("bytes", "characters", "unigram")}
+    return {
+        name: json.loads((GOLDEN / f"{name}.json").read_text())
+        for name in ("bytes", "characters", "unigram")
+    }

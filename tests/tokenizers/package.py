@@ -18,7 +18,9 @@ def published() -> list[pathlib.Path]:
     the folders that TARN_PUBLISHED names (separated by colons), such as a node_modules."""
     data = pathlib.Path(os.environ.get("TARN_DATA", REPOSITORY / "../shared/data")) / "tokenizers"
     folders = [data, *filter(None, os.environ.get("TARN_PUBLISHED", "").split(":"))]
-    found = [file for folder in folders for file in sorted(pathlib.Path(folder).rglob("*tokenizer.json"))]
+    found = [
+        file for folder in folders for file in sorted(pathlib.Path(folder).rglob("*tokenizer.json"))
+    ]
     return [file.resolve() for file in found]
 
 

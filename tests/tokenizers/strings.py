@@ -10,17 +10,111 @@ naïve café Ångström Straße İstanbul ǅungla ﬁne Ωmega λόγος При
 മലയാളം සිංහල ไทยภาษา ລາວ བོད་ཡིག မြန်မာ ქართული አማርኛ ខ្មែរ ᠮᠣᠩᠭᠣᠯ 中文字符 日本語テキスト ひらがな カタカナ ﾊﾝｶｸ
 한국어 조선말 ᄒᆞᆫ 龦 〇 々 Ꭰꮳ ᏣᎳᎩ 𐐨𐐀 𝒳𝕐 ａＢｃ Ǆ ſtop naı̈ve Việt Nam tiếng ʰʷ ª º ⅷ Ⅻ""".split()
 DIGITS = "0 7 42 123 1234 12345 3.14 1e9 ٣٤٥ १२३४ ৩৪ ๑๒๓ 一二三 ²³ ½ ⅓ ⑨ Ⅳ １２３ 𝟗𝟘𝟙 ㊿ 0x1F 1,000".split()
-ENDINGS = ["s", "t", "re", "ve", "m", "ll", "d", "S", "T", "RE", "Ve", "M", "lL", "D", "ſ", "x", "l"]
+ENDINGS = [
+    "s",
+    "t",
+    "re",
+    "ve",
+    "m",
+    "ll",
+    "d",
+    "S",
+    "T",
+    "RE",
+    "Ve",
+    "M",
+    "lL",
+    "D",
+    "ſ",
+    "x",
+    "l",
+]
 QUOTES = ["'", "\u2019", "`", "\u02bc", "''", " '"]
-SPACES = [" ", "  ", "   ", "\t", "\n", "\n\n", "\r\n", " \n", "\n ", " \n \n  ", "\u00a0", "\u3000"]
-SPACES += ["\u2028", "\u2009 ", "\x0b", "\x0c", "\x85", "\u200b", "\x1c", "\ufeff", "\u180e", "\t\t ", " " * 24]
+SPACES = [
+    " ",
+    "  ",
+    "   ",
+    "\t",
+    "\n",
+    "\n\n",
+    "\r\n",
+    " \n",
+    "\n ",
+    " \n \n  ",
+    "\u00a0",
+    "\u3000",
+]
+SPACES += [
+    "\u2028",
+    "\u2009 ",
+    "\x0b",
+    "\x0c",
+    "\x85",
+    "\u200b",
+    "\x1c",
+    "\ufeff",
+    "\u180e",
+    "\t\t ",
+    " " * 24,
+]
 EMOJI = "😀 👨‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪 ❤️ ☕ ✈︎ 1️⃣ 🧑🏿‍🚀".split()
-CODE = ["def f(x):\n    return x**2\n", "if (a != b) { c += d[i]; }", "</div>\n", "x->y::z<T>&&", "#include <a.h>"]
-CODE += ["a/b//c", "...", "---", "!!!\n\n", "(!?)", "\\n\\t", "$x_1", "@user #tag", "https://a.bc/d?e=f&g", "{}/\n/"]
-SIGNS = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + list("¡¿«»—–…“”„†•€£¥©®°±×÷√∑∞≠←→①■♥、。！？「」·؟।᠎۝")
-MARKS = ["\u0301", "\u0308", "\u0327", "\u093f", "\u0e31", "\u20dd", "\u0670", "\u3099", "\U00011938"[:0]]
-SPECIAL = ["<s>", "</s>", "<unk>", "<bos>", "<eos>", "<pad>", "<|endoftext|>", "<|im_start|>", "<|eot_id|>"]
-SPECIAL += ["<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<start_of_turn>", "<0x41>", "▁", "▁▁a", " ▁", "<mask>", "<x>", "<y>", " <y> "]
+CODE = [
+    "def f(x):\n    return x**2\n",
+    "if (a != b) { c += d[i]; }",
+    "</div>\n",
+    "x->y::z<T>&&",
+    "#include <a.h>",
+]
+CODE += [
+    "a/b//c",
+    "...",
+    "---",
+    "!!!\n\n",
+    "(!?)",
+    "\\n\\t",
+    "$x_1",
+    "@user #tag",
+    "https://a.bc/d?e=f&g",
+    "{}/\n/",
+]
+SIGNS = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + list(
+    "¡¿«»—–…“”„†•€£¥©®°±×÷√∑∞≠←→①■♥、。！？「」·؟।᠎۝"
+)
+MARKS = [
+    "\u0301",
+    "\u0308",
+    "\u0327",
+    "\u093f",
+    "\u0e31",
+    "\u20dd",
+    "\u0670",
+    "\u3099",
+    "\U00011938"[:0],
+]
+SPECIAL = [
+    "<s>",
+    "</s>",
+    "<unk>",
+    "<bos>",
+    "<eos>",
+    "<pad>",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|eot_id|>",
+]
+SPECIAL += [
+    "<|begin_of_text|>",
+    "<｜begin▁of▁sentence｜>",
+    "<start_of_turn>",
+    "<0x41>",
+    "▁",
+    "▁▁a",
+    " ▁",
+    "<mask>",
+    "<x>",
+    "<y>",
+    " <y> ",
+]
 
 
 def _anything(rng: random.Random) -> str:
@@ -28,7 +122,10 @@ def _anything(rng: random.Random) -> str:
     while True:
         point = rng.choice((0x250, 0x2000, 0x3000, 0x10000, 0x20000))
         character = chr(rng.randrange(point))
-        if not 0xD800 <= ord(character) <= 0xDFFF and unicodedata.ucd_3_2_0.category(character) != "Cn":
+        if (
+            not 0xD800 <= ord(character) <= 0xDFFF
+            and unicodedata.ucd_3_2_0.category(character) != "Cn"
+        ):
             return character
 
 
@@ -73,6 +170,9 @@ def make_long(most: int = 1 << 20) -> list[str]:
     """Lines of `most` bytes of words and of anything, and runs of one unit, which are
     shorter: the package takes minutes for longer ones."""
     line = " ".join(WORDS) + " "
-    texts = [line * (most // len(line.encode())), "".join(make_strings(6000, 7)).encode()[:most].decode(errors="ignore")]
+    texts = [
+        line * (most // len(line.encode())),
+        "".join(make_strings(6000, 7)).encode()[:most].decode(errors="ignore"),
+    ]
     units = ("a", " ", "\n", "aB", "é", "中", "1", ".", "\u0301")
     return texts + [unit * (most // 16 // len(unit.encode())) for unit in units]

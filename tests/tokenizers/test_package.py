@@ -25,7 +25,9 @@ def test_strings_are_those_of_the_goldens():
     assert json.loads((GOLDEN / "strings.json").read_text()) == make_strings()
 
 
-@pytest.mark.parametrize("name", ["byte_level", "deepseek", "o200k", "llama2", "metaspace_always_split", "unigram_bytes"])
+@pytest.mark.parametrize(
+    "name", ["byte_level", "deepseek", "o200k", "llama2", "metaspace_always_split", "unigram_bytes"]
+)
 def test_long_texts(name, tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps(CASES[name]))
     compare(tmp_path / "tokenizer.json", make_long())
