@@ -1,4 +1,4 @@
-// tokenizer_config.json: what published models say beside their tokenizer.json.
+// tokenizer_config.json: what published models say besides tokenizer.json.
 #pragma once
 
 #include <optional>

@@ -89,7 +89,7 @@ void ReadMetaspace(const JsonNode& node, std::vector<PreTokenizerStep>& steps) {
   }
 }
 
-// Behind ByteLevel a text is a string of bytes in its alphabet.
+// After ByteLevel a text is a string of bytes in its alphabet.
 void CheckAfterByteLevel(const JsonNode& node, const std::string& type) {
   if (type == "Digits") return;
   if (type == "Split" && node["pattern"].value != nullptr &&
