@@ -25,8 +25,8 @@ constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
 constexpr const char* kBiasWords[] = {"auto", "all", "none"};
 constexpr const char* kActivationWords[] = {"relu", "gelu"};
-constexpr const char* kTokenizerWords[] = {"byte", "char", "bpe", "world",
-                                           "ids"};
+constexpr const char* kTokenizerWords[] = {"byte",  "char", "bpe",
+                                           "world", "ids",  "unigram"};
 
 template <auto Member>
 constexpr ChoiceField Choice(std::span<const char* const> words,

@@ -40,7 +40,8 @@ enum class Norm { kPost, kPre, kAfter, kBoth, kNone };
 enum class FeedForwardKind : int {};
 enum class FeedForwardBias { kAuto, kAll, kNone };  // "auto", "all", "none"
 enum class Activation { kRelu, kGelu };             // gelu is the exact form
-enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds };  // "byte", ...
+// "byte", ...
+enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds, kUnigram };
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text; its

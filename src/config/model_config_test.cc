@@ -60,6 +60,7 @@ TEST(Config, NamesAreTheWordsOfTheFile) {
   EXPECT_STREQ(Name(TokenizerKind::kBpe), "bpe");
   EXPECT_STREQ(Name(TokenizerKind::kWorld), "world");
   EXPECT_STREQ(Name(TokenizerKind::kIds), "ids");
+  EXPECT_STREQ(Name(TokenizerKind::kUnigram), "unigram");
 }
 
 TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {

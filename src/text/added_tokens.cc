@@ -1,8 +1,9 @@
 #include "text/added_tokens.h"
 
+#include <algorithm>
 #include <utility>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace tarn {
 namespace {
@@ -46,6 +47,9 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
 bool AddedTokens::VisitParts(std::string_view text, bool allow_special,
                              const Visitor& visit) const {
   size_t done = 0;  // everything before it has been visited
+  // The run of white space that was last looked at after a match: tokens of
+  // white space that take what follows them would read it again each time.
+  size_t run_begin = 0, run_end = 0;
   for (size_t at = 0; !trie_.empty() && at < text.size();) {
     const ByteTrie::Match match = trie_.Longest(text.substr(at));
     if (match.id < 0) {
@@ -61,14 +65,24 @@ bool AddedTokens::VisitParts(std::string_view text, bool allow_special,
       continue;
     }
     if (token.lstrip) {
+      begin = std::max(begin, done);
       begin = done + SpaceAtEnd(text.substr(done, begin - done));
     }
-    if (token.rstrip) end += SpaceAtStart(text.substr(end));
+    if (token.rstrip) {
+      if (end < run_begin || end > run_end) {
+        run_begin = end;
+        run_end = end + SpaceAtStart(text.substr(end));
+      }
+      end = run_end;
+    }
     if (begin > done && !visit(-1, text.substr(done, begin - done))) {
       return false;
     }
-    if (!visit(token.id, text.substr(begin, end - begin))) return false;
-    at = done = end;
+    const size_t bytes = end > begin ? end - begin : 0;
+    if (!visit(token.id, text.substr(begin, bytes))) return false;
+    // A token of white space is found again within what the token before it
+    // took, and then text from its end on counts again: as the package does.
+    done = end;
   }
   return done == text.size() || visit(-1, text.substr(done));
 }

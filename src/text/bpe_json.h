@@ -10,16 +10,22 @@
 
 namespace tarn {
 
-/// Reads the object of a tokenizer.json. What it may hold: model BPE without
-/// dropout, affixes or byte fallback; normalizer null or NFC; pre-tokenizer
-/// ByteLevel without a prefix space, alone or after a Split by GPT-2's pattern;
-/// post-processor null or ByteLevel; decoder ByteLevel. Anything else is a
-/// FormatError that names its JSON path, never ignored.
+/// Whether a tokenizer.json has the shape that a BpeDefinition expresses: a BPE
+/// (or no type) with every id from 0 on; normalizer null or NFC; pre-tokenizer
+/// ByteLevel, alone or after one isolating Split by a Regex; post-processor
+/// null or ByteLevel. Looks at no detail beyond that. O(added tokens).
+bool IsPlainBpe(const nlohmann::json& root);
+
+/// Reads the object of a tokenizer.json of that shape. Anything that is not
+/// supported is a FormatError that names its JSON path, never ignored.
 Result<BpeDefinition> BpeFromJson(const nlohmann::json& root);
 
 /// The same form, byte for byte stable. Merges are written as pairs, which no
 /// token can make ambiguous.
 std::string BpeToJson(const BpeDefinition& definition);
+
+/// An entry of added_tokens.
+nlohmann::ordered_json AddedTokenJson(const AddedToken& token);
 
 /// GPT-2's encoder.json (token -> id) and vocab.bpe (merges, one a line after
 /// an optional "#version" line). "<|endoftext|>", if there, is special.

@@ -25,16 +25,6 @@ OrderedJson PreTokenizer(const SplitPattern* split) {
           {"pretokenizers", OrderedJson::array({cut, ByteLevel(false)})}};
 }
 
-OrderedJson AddedJson(const AddedToken& token) {
-  return {{"id", token.id},
-          {"content", token.content},
-          {"single_word", token.single_word},
-          {"lstrip", token.lstrip},
-          {"rstrip", token.rstrip},
-          {"normalized", token.normalized},
-          {"special", token.special}};
-}
-
 // Each token as model.vocab writes it; empty for those it does not list.
 std::vector<std::string> Keys(const BpeDefinition& definition) {
   std::vector<std::string> keys;
@@ -50,12 +40,22 @@ std::vector<std::string> Keys(const BpeDefinition& definition) {
 
 }  // namespace
 
+OrderedJson AddedTokenJson(const AddedToken& token) {
+  return {{"id", token.id},
+          {"content", token.content},
+          {"single_word", token.single_word},
+          {"lstrip", token.lstrip},
+          {"rstrip", token.rstrip},
+          {"normalized", token.normalized},
+          {"special", token.special}};
+}
+
 std::string BpeToJson(const BpeDefinition& definition) {
   const std::vector<std::string> keys = Keys(definition);
   const auto key = [&](int32_t id) { return keys[static_cast<size_t>(id)]; };
   OrderedJson added = OrderedJson::array();
   for (const AddedToken& token : definition.added) {
-    added.push_back(AddedJson(token));
+    added.push_back(AddedTokenJson(token));
   }
   OrderedJson model = {{"type", "BPE"},
                        {"dropout", nullptr},

@@ -4,15 +4,11 @@
 #include <optional>
 
 #include "core/text.h"
-#include "text/nfc.h"
+#include "text/bpe_checks.h"
+#include "text/unicode/nfc.h"
 
 namespace tarn {
 namespace {
-
-// A match costs as many steps as a content has bytes; longer ones would make
-// encoding slower than linear in any useful sense.
-constexpr size_t kMaxAddedBytes = 256;
-constexpr size_t kMaxAddedTotal = size_t{1} << 22;  // bytes; bounds the trie
 
 [[noreturn]] void RefuseAdded(const std::string& place,
                               const std::string& wanted,
@@ -46,74 +42,6 @@ std::vector<bool> ReservedIds(const BpeDefinition& definition) {
   return reserved;
 }
 
-void CheckAdded(const BpeDefinition& definition) {
-  std::vector<int32_t> ids;
-  std::vector<std::string_view> contents;
-  size_t total = 0;
-  for (size_t i = 0; i < definition.added.size(); ++i) {
-    const AddedToken& token = definition.added[i];
-    const std::string place = StrCat("added_tokens[", i, "]");
-    const auto id = static_cast<size_t>(token.id);
-    if (token.id < 0 || id >= definition.tokens.size() ||
-        definition.tokens[id] != token.content) {
-      RefuseAdded(place, "an id whose token is the content",
-                  StrCat("id ", token.id, " of ", Quoted(token.content)));
-    }
-    if (token.content.size() > kMaxAddedBytes) {
-      RefuseAdded(place + ".content",
-                  StrCat("at most ", kMaxAddedBytes, " bytes"),
-                  StrCat(token.content.size()));
-    }
-    total += token.content.size();
-    ids.push_back(token.id);
-    contents.push_back(token.content);
-  }
-  if (total > kMaxAddedTotal) {
-    RefuseAdded("added_tokens",
-                StrCat("at most ", kMaxAddedTotal, " bytes in all"),
-                StrCat(total));
-  }
-  std::sort(ids.begin(), ids.end());
-  std::sort(contents.begin(), contents.end());
-  const auto twice = std::adjacent_find(contents.begin(), contents.end());
-  if (twice != contents.end()) {
-    RefuseAdded("added_tokens", "each content once", Quoted(*twice) + " twice");
-  }
-  if (std::adjacent_find(ids.begin(), ids.end()) != ids.end()) {
-    RefuseAdded("added_tokens", "each id once", "one twice");
-  }
-}
-
-void CheckMerges(const BpeDefinition& definition) {
-  const std::vector<std::string>& tokens = definition.tokens;
-  const std::vector<bool> reserved = ReservedIds(definition);
-  std::vector<std::pair<int32_t, int32_t>> pairs;
-  for (size_t rank = 0; rank < definition.merges.size(); ++rank) {
-    const BpeMerge& merge = definition.merges[rank];
-    const auto place = [&] { return StrCat("model.merges[", rank, "]"); };
-    for (const int32_t id : {merge.left, merge.right, merge.result}) {
-      if (id < 0 || static_cast<size_t>(id) >= tokens.size() ||
-          reserved[static_cast<size_t>(id)]) {
-        RefuseAdded(place(), "ordinary tokens of model.vocab",
-                    StrCat("id ", id));
-      }
-    }
-    const std::string& left = tokens[static_cast<size_t>(merge.left)];
-    const std::string& right = tokens[static_cast<size_t>(merge.right)];
-    const std::string& result = tokens[static_cast<size_t>(merge.result)];
-    if (result.size() != left.size() + right.size() ||
-        !result.starts_with(left) || !result.ends_with(right)) {
-      RefuseAdded(place(), "a result that is both parts together",
-                  Quoted(result));
-    }
-    pairs.push_back({merge.left, merge.right});
-  }
-  std::sort(pairs.begin(), pairs.end());
-  if (std::adjacent_find(pairs.begin(), pairs.end()) != pairs.end()) {
-    RefuseAdded("model.merges", "each pair once", "one twice");
-  }
-}
-
 AddedTokens GroupOf(const BpeDefinition& definition, bool normalised) {
   std::vector<AddedToken> group;
   for (AddedToken token : definition.added) {
@@ -121,16 +49,7 @@ AddedTokens GroupOf(const BpeDefinition& definition, bool normalised) {
     if (normalised && definition.nfc) token.content = ToNfc(token.content);
     group.push_back(std::move(token));
   }
-  // Contents that normalising made equal: the first one listed is found.
-  std::stable_sort(group.begin(), group.end(),
-                   [](const AddedToken& a, const AddedToken& b) {
-                     return a.content < b.content;
-                   });
-  const auto same = [](const AddedToken& a, const AddedToken& b) {
-    return a.content == b.content;
-  };
-  group.erase(std::unique(group.begin(), group.end(), same), group.end());
-  return AddedTokens(std::move(group));
+  return AddedTokens(FirstOfEachContent(std::move(group)));
 }
 
 }  // namespace
@@ -145,8 +64,8 @@ struct BpeTokenizer::Work {
 BpeTokenizer::BpeTokenizer(BpeDefinition definition)
     : definition_(std::move(definition)) {
   CheckTokens(definition_);
-  CheckAdded(definition_);
-  CheckMerges(definition_);
+  CheckAddedTokens(definition_.added, definition_.tokens);
+  CheckMerges(definition_.merges, definition_.tokens, ReservedIds(definition_));
   IndexTokens();
   merger_ = BpeMerger(definition_.merges,
                       static_cast<int64_t>(definition_.tokens.size()));

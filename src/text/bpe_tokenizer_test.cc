@@ -11,6 +11,7 @@
 
 #include "core/test_util.h"
 #include "text/byte_alphabet.h"
+#include "text/split/patterns.h"
 #include "text/tokenizer.h"
 #include "text/world_tokenizer.h"
 
@@ -226,7 +227,7 @@ TEST(BpeJson, APatternIsARow) {
   EXPECT_EQ(pre["pretokenizers"][0]["pattern"]["Regex"], ".{2}");
   EXPECT_EQ(pre["pretokenizers"][1]["use_regex"], false);
   EXPECT_EQ(ErrorOf([&] { Tokenizer::FromJson(json).Take(); }).wanted(),
-            "GPT-2's pattern");
+            SplitPatternNames());
 }
 
 TEST(BpeJson, TakesTheFormsInUse) {
@@ -279,7 +280,7 @@ TEST(BpeJson, RefusesTheRestByItsPath) {
   };
   const std::vector<Case> cases = {
       {"model.dropout", [](Json& j) { j["model"]["dropout"] = 0.1; }},
-      {"model.type", [](Json& j) { j["model"]["type"] = "Unigram"; }},
+      {"model.type", [](Json& j) { j["model"]["type"] = "WordPiece"; }},
       {"model.byte_fallback",
        [](Json& j) { j["model"]["byte_fallback"] = true; }},
       {"model.end_of_word_suffix",
@@ -318,7 +319,8 @@ TEST(BpeJson, RefusesTheRestByItsPath) {
          j["model"]["merges"].push_back(Json(j["model"]["merges"][0]));
        }},
       {"model.merges", [](Json& j) { j["model"].erase("merges"); }},
-      {"normalizer.type", [](Json& j) { j["normalizer"]["type"] = "NFKC"; }},
+      {"normalizer.type",
+       [](Json& j) { j["normalizer"]["type"] = "Precompiled"; }},
       {"pre_tokenizer", [](Json& j) { j["pre_tokenizer"] = nullptr; }},
       {"pre_tokenizer.type",
        [](Json& j) { j["pre_tokenizer"]["type"] = "Whitespace"; }},
@@ -337,6 +339,8 @@ TEST(BpeJson, RefusesTheRestByItsPath) {
                                {"pretokenizers", Json::array({split, bytes})}};
        }},
       {"post_processor.type",
+       [](Json& j) { j["post_processor"]["type"] = "BertProcessing"; }},
+      {"post_processor.single",
        [](Json& j) { j["post_processor"]["type"] = "TemplateProcessing"; }},
       {"decoder", [](Json& j) { j["decoder"] = nullptr; }},
       {"decoder.type", [](Json& j) { j["decoder"]["type"] = "WordPiece"; }},

@@ -39,22 +39,13 @@ ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, int32_t>> strings) {
   }
 }
 
-ByteTrie::Match ByteTrie::Longest(std::string_view text) const {
-  Match best;
-  if (nodes_.empty()) return best;
-  const Node* node = &nodes_[0];
-  for (size_t at = 0; at < text.size(); ++at) {
-    const Node* begin = nodes_.data() + node->first;
-    const Node* end = begin + node->count;
-    const uint8_t byte = ByteAt(text, at);
-    const Node* child = std::lower_bound(
-        begin, end, byte,
-        [](const Node& n, uint8_t wanted) { return n.byte < wanted; });
-    if (child == end || child->byte != byte) break;
-    node = child;
-    if (node->id >= 0) best = {node->id, at + 1};
-  }
-  return best;
+const ByteTrie::Node* ByteTrie::Child(const Node& node, uint8_t byte) const {
+  const Node* begin = nodes_.data() + node.first;
+  const Node* end = begin + node.count;
+  const Node* child = std::lower_bound(
+      begin, end, byte,
+      [](const Node& n, uint8_t wanted) { return n.byte < wanted; });
+  return child == end || child->byte != byte ? nullptr : child;
 }
 
 }  // namespace tarn

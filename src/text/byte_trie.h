@@ -24,7 +24,21 @@ class ByteTrie {
   bool empty() const { return nodes_.size() <= 1; }
   /// The longest string that `text` begins with. O(its length) steps, each a
   /// search among at most 256 children.
-  Match Longest(std::string_view text) const;
+  Match Longest(std::string_view text) const {
+    Match best;
+    VisitPrefixes(text, [&](int32_t id, size_t bytes) { best = {id, bytes}; });
+    return best;
+  }
+  /// visit(id, bytes) of every string that `text` begins with, shortest first.
+  /// As many steps as Longest.
+  template <typename Visit>
+  void VisitPrefixes(std::string_view text, const Visit& visit) const {
+    const Node* node = nodes_.empty() ? nullptr : nodes_.data();
+    for (size_t at = 0; node != nullptr && at < text.size(); ++at) {
+      node = Child(*node, static_cast<uint8_t>(text[at]));
+      if (node != nullptr && node->id >= 0) visit(node->id, at + 1);
+    }
+  }
 
  private:
   // A node's children are adjacent, sorted by byte.
@@ -34,6 +48,9 @@ class ByteTrie {
     uint8_t byte = 0;    // that leads here
     int32_t id = -1;     // of the string that ends here
   };
+  // Null: there is none.
+  const Node* Child(const Node& node, uint8_t byte) const;
+
   std::vector<Node> nodes_;
 };
 

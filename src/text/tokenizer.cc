@@ -5,9 +5,20 @@
 #include "core/text.h"
 #include "text/bpe_tokenizer.h"
 #include "text/tokenizer_form.h"
+#include "text/utf8.h"
 #include "text/world_tokenizer.h"
 
 namespace tarn {
+namespace {
+
+void CheckToken(int32_t token, int64_t vocab_size) {
+  if (token < 0 || token >= vocab_size) {
+    throw ArgumentError("token", StrCat("0 to ", vocab_size - 1),
+                        StrCat(token));
+  }
+}
+
+}  // namespace
 
 Tokenizer::Tokenizer() : form_(ByteForm()) {}
 
@@ -47,22 +58,41 @@ Result<std::vector<int32_t>> Tokenizer::Encode(
 
 Result<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
                                                uint64_t offset) const {
-  return form_->Encode(text, {.allow_special = false, .offset = offset});
+  EncodeOptions options;
+  options.offset = offset;
+  return form_->Encode(text, options);
 }
 
 void Tokenizer::Decode(int32_t token, std::string& out) const {
-  if (token < 0 || token >= vocab_size()) {
-    throw ArgumentError("token", StrCat("0 to ", vocab_size() - 1),
-                        StrCat(token));
-  }
+  CheckToken(token, vocab_size());
   form_->Decode(token, out);
 }
 
 std::string Tokenizer::Decode(const std::vector<int32_t>& tokens) const {
+  for (const int32_t token : tokens) CheckToken(token, vocab_size());
+  return form_->DecodeAll(tokens);
+}
+
+std::string Tokenizer::DecodeText(const std::vector<int32_t>& tokens,
+                                  bool skip_special) const {
+  for (const int32_t token : tokens) CheckToken(token, vocab_size());
+  return form_->DecodeText(tokens, skip_special);
+}
+
+int32_t Tokenizer::AddedId(std::string_view content) const {
+  return form_->AddedId(content);
+}
+
+std::string TokenizerForm::DecodeAll(std::span<const int32_t> tokens) const {
   std::string out;
   out.reserve(tokens.size());
-  for (int32_t token : tokens) Decode(token, out);
+  for (const int32_t token : tokens) Decode(token, out);
   return out;
+}
+
+std::string TokenizerForm::DecodeText(std::span<const int32_t> tokens,
+                                      bool) const {
+  return ReplaceInvalidUtf8(DecodeAll(tokens));
 }
 
 std::string Tokenizer::ToJson() const { return form_->ToJson(); }

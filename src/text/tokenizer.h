@@ -1,11 +1,12 @@
 // Bytes in, token ids out, and back. Byte: 256 ids. Char: the sorted code
-// points of a corpus. BPE: byte-level, read from Hugging Face's tokenizer.json
-// or trained here. World: RWKV's vocabulary. Ids: the numbers themselves. Each
-// is kept in the model directory's tokenizer.json.
+// points of a corpus. BPE and Unigram: read from Hugging Face's tokenizer.json;
+// a BPE is also trained here. World: RWKV's vocabulary. Ids: the numbers
+// themselves. Each is kept in the model directory's tokenizer.json.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,9 @@ struct EncodeOptions {
   bool allow_special = false;
   /// Where the text begins in its source, for error messages only.
   uint64_t offset = 0;
+  /// Whether to add the tokens that tokenizer.json puts before and after a text
+  /// (TemplateProcessing), such as <bos>. Files without that key add none.
+  bool add_special = false;
 };
 
 /// A value: copies share the tables of one TokenizerForm (tokenizer_form.h),
@@ -51,9 +55,11 @@ class Tokenizer {
 
   bool operator==(const Tokenizer&) const;
   TokenizerKind kind() const;
-  /// Ids run from 0 to vocab_size() - 1 without a gap.
+  /// Ids run from 0 to vocab_size() - 1. In a few files of published models
+  /// some ids have no token: no text yields them, and they stand for none.
   int64_t vocab_size() const;
-  /// Null unless the kind is kBpe.
+  /// Null unless the kind is kBpe and the file is of the plain byte-level form
+  /// that tarn trains (docs/model-format.md).
   const BpeDefinition* bpe() const;
   /// FormatError with the byte offset of an unknown or invalid character
   /// (char), of a byte without a token (BPE), or of text that is not an id
@@ -70,7 +76,17 @@ class Tokenizer {
   /// not be whole characters.
   /// Throws ArgumentError outside the table.
   void Decode(int32_t token, std::string& out) const;
+  /// The bytes of all of them. Where a tokenizer.json puts a space before a
+  /// text and its decoder takes it away, this takes it away; the form above, to
+  /// which no token is the first, keeps it.
   std::string Decode(const std::vector<int32_t>& tokens) const;
+  /// The same as valid UTF-8, exactly as the `tokenizers` package decodes: with
+  /// U+FFFD for what is not UTF-8. skip_special: leaves special tokens out (BPE
+  /// and Unigram).
+  std::string DecodeText(const std::vector<int32_t>& tokens,
+                         bool skip_special) const;
+  /// Id of the added token that has this content ("<|endoftext|>"), or -1.
+  int32_t AddedId(std::string_view content) const;
 
   /// tokenizer.json: {"format_version":1,"type":"byte"}, {..., "type":"char",
   /// "code_points":[10,32,...]}, {..., "type":"world", "vocabulary": the file's
@@ -82,13 +98,20 @@ class Tokenizer {
   /// equal and every id is a row of the embedding (the model may have more).
   static Result<Tokenizer> Open(const std::string& dir,
                                 const ModelConfig& config);
-  /// Reads DIR/tokenizer.json and checks it by itself.
+  /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
+  /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
+  /// add_eos_token decide what EncodeOptions::add_special adds.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's
   /// vocabulary file. The contents decide which of them it is.
   static Result<Tokenizer> OpenFile(const std::string& path);
+
+  /// For the factories of forms.
+  static Tokenizer FromForm(std::shared_ptr<const TokenizerForm> form) {
+    return Tokenizer(std::move(form));
+  }
 
  private:
   explicit Tokenizer(std::shared_ptr<const TokenizerForm> form)

@@ -4,7 +4,10 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "text/bpe_json.h"
+#include "text/pipeline/pipeline_json.h"
 #include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_form.h"
 #include "text/world_tokenizer.h"
 
 namespace tarn {
@@ -58,7 +61,19 @@ Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
 Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
   Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxFileBytes);
   if (!text.ok()) return text.error();
-  return FromJson(text.value());
+  Result<nlohmann::json> root =
+      ParseStrictJson(text.value(), kTokenizerFile, kMaxFileBytes);
+  if (!root.ok()) return root.error();
+  if (!IsHuggingFaceForm(root.value())) return ReadTokenizer(root.value());
+  const Result<TokenizerConfig> config = ReadTokenizerConfig(dir);
+  if (!config.ok()) return config.error();
+  nlohmann::json changed = std::move(root).Take();
+  try {
+    ApplyTokenizerConfig(config.value(), changed);
+  } catch (const FormatError& fault) {
+    return Error(fault);
+  }
+  return ReadTokenizer(changed);
 }
 
 Result<Tokenizer> Tokenizer::Open(const std::string& dir,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,12 @@ class TokenizerForm {
   /// token: in [0, vocab_size()).
   virtual void Decode(int32_t token, std::string& out) const = 0;
   virtual std::string ToJson() const = 0;
+  /// Tokenizer's functions of these names; by default what the bytes of each
+  /// token make, and no added tokens.
+  virtual std::string DecodeAll(std::span<const int32_t> tokens) const;
+  virtual std::string DecodeText(std::span<const int32_t> tokens,
+                                 bool skip_special) const;
+  virtual int32_t AddedId(std::string_view) const { return -1; }
   /// other: of the same kind.
   virtual bool Equals(const TokenizerForm& other) const = 0;
   virtual const BpeDefinition* bpe() const { return nullptr; }
@@ -57,7 +64,14 @@ Result<Tokenizer> ReadByte(const nlohmann::json& nothing);
 Result<Tokenizer> ReadChar(const nlohmann::json& code_points);
 Result<Tokenizer> ReadWorld(const nlohmann::json& vocabulary);
 Result<Tokenizer> ReadIds(const nlohmann::json& vocab_size);
-/// Hugging Face's form: a whole tokenizer.json.
+/// Any whole tokenizer.json, parsed.
+Result<Tokenizer> ReadTokenizer(const nlohmann::json& root);
+/// Whether it is of Hugging Face's form: that has a model and no
+/// format_version.
+bool IsHuggingFaceForm(const nlohmann::json& root);
+/// Hugging Face's form: a whole tokenizer.json. ReadBpe takes what a
+/// BpeDefinition expresses, ReadPipeline all that is supported.
 Result<Tokenizer> ReadBpe(const nlohmann::json& root);
+Result<Tokenizer> ReadPipeline(const nlohmann::json& root);
 
 }  // namespace tarn

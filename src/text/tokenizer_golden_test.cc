@@ -11,8 +11,8 @@
 #include <string>
 
 #include "text/bpe_tokenizer.h"
-#include "text/nfc.h"
 #include "text/tokenizer.h"
+#include "text/unicode/nfc.h"
 
 namespace tarn {
 namespace {

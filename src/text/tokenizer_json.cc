@@ -4,6 +4,7 @@
 
 #include "core/json.h"
 #include "core/text.h"
+#include "text/bpe_json.h"
 #include "text/tokenizer_form.h"
 
 namespace tarn {
@@ -64,13 +65,20 @@ Result<Tokenizer> Tokenizer::FromJson(std::string_view json) {
   Result<nlohmann::json> parsed =
       ParseStrictJson(json, kTokenizerJson, kMaxJsonBytes);
   if (!parsed.ok()) return parsed.error();
-  const nlohmann::json& root = parsed.value();
+  return ReadTokenizer(parsed.value());
+}
+
+bool IsHuggingFaceForm(const nlohmann::json& root) {
+  return root.is_object() && root.contains("model") &&
+         !root.contains("format_version");
+}
+
+Result<Tokenizer> ReadTokenizer(const nlohmann::json& root) {
   if (!root.is_object()) {
     return FormatError(kTokenizerJson, "an object", JsonGiven(root));
   }
-  // Hugging Face's form has a model and no format_version.
-  if (root.contains("model") && !root.contains("format_version")) {
-    return ReadBpe(root);
+  if (IsHuggingFaceForm(root)) {
+    return IsPlainBpe(root) ? ReadBpe(root) : ReadPipeline(root);
   }
   const nlohmann::json version = root.value("format_version", nlohmann::json());
   if (JsonInteger(version) != 1) {

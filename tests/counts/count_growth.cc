@@ -17,8 +17,9 @@
 #include "registry.h"
 #include "text/bpe_tokenizer.h"
 #include "text/bpe_train.h"
-#include "text/nfc.h"
+#include "text/split/patterns.h"
 #include "text/tokenizer.h"
+#include "text/unicode/nfc.h"
 #include "text/world_tokenizer.h"
 
 using Work = std::function<void()>;
@@ -99,6 +100,56 @@ void CountWorld() {
                 Tokenizer::World(WorldTokenizer::FromText(lines).Take()));
 }
 
+// A pass over the pieces of every pattern: one repeated character, and texts
+// whose ends of words or of white space a scanner has to look for.
+void CountPatterns() {
+  for (const SplitPattern& row : SplitPatterns()) {
+    for (const std::string unit :
+         {"a", "7", " ", "\n", "!", "\xE4\xB8\xAD", "\xCC\x81", "A", " \n",
+          "A\xCC\x81", "Aa", "'s", "\x01", " a", "\t\t7"}) {
+      Count(StrCat("split ", row.name, " ", Hex(unit)), [&](int times) {
+        const std::string text =
+            Repeated(unit, kBytes * static_cast<size_t>(times));
+        return [&row, text] {
+          for (std::string_view rest = text; !rest.empty();) {
+            rest.remove_prefix(row.first_piece_bytes(rest));
+          }
+        };
+      });
+    }
+  }
+}
+
+// A text that is one piece: tokens of up to 64 times one character, as merges
+// and with scores, with added tokens that take white space.
+void CountPipelines() {
+  nlohmann::json vocab = {{"<unk>", 0}}, merges = nlohmann::json::array();
+  nlohmann::json scores = nlohmann::json::array({{"<unk>", -20.0}});
+  for (const std::string unit : {"a", " ", "\xE4\xB8\xAD"}) {
+    std::string text;
+    for (int i = 1; i <= 64; ++i) {
+      if (i > 1) merges.push_back({text, unit});
+      text += unit;
+      vocab[text] = vocab.size();
+      scores.push_back({text, -1.0 - 0.1 * i});
+    }
+  }
+  nlohmann::json root;
+  root["added_tokens"] = {{{"id", vocab.size()},
+                           {"content", "\n"},
+                           {"rstrip", true},
+                           {"lstrip", true}}};
+  root["decoder"] = {{"type", "Fuse"}};
+  root["model"] = {{"type", "BPE"},
+                   {"unk_token", "<unk>"},
+                   {"vocab", vocab},
+                   {"merges", merges},
+                   {"fuse_unk", true}};
+  CountEncoding("characters", Tokenizer::FromJson(root.dump()).Take());
+  root["model"] = {{"type", "Unigram"}, {"unk_id", 0}, {"vocab", scores}};
+  CountEncoding("unigram", Tokenizer::FromJson(root.dump()).Take());
+}
+
 // Marks of two classes by turns, which NFC has to bring into order.
 void CountNfc() {
   Count("nfc of marks", [](int times) {
@@ -136,6 +187,8 @@ void CountLocalAttention() {
 void CountAll(int count, char** arguments) {
   CountOwnBpe();
   CountWorld();
+  CountPatterns();
+  CountPipelines();
   CountNfc();
   CountJson();
   CountLocalAttention();

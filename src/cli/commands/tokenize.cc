@@ -24,14 +24,14 @@ struct TokenizeFlags {
   int64_t vocab = 4096;
   std::string out;
   bool decode = false, count = false, whole = false, allow_special = false;
+  bool add_special = false;
   bool json = false;
 };
 
 constexpr char kTokenizeFooter[] =
     "TOKENIZER is a model directory, a tokenizer.json (tarn's or Hugging "
-    "Face's\n"
-    "byte-level BPE), GPT-2's encoder.json with vocab.bpe in the same folder, "
-    "or\n"
+    "Face's),\n"
+    "GPT-2's encoder.json with vocab.bpe in the same folder, or\n"
     "the RWKV World vocabulary. Text comes from FILEs or standard input. Each\n"
     "line becomes a line of ids, without its line end; --whole treats an "
     "input\n"
@@ -80,6 +80,10 @@ void Declare(ArgumentParser& parser, TokenizeFlags& flags) {
   parser
       .AddFlag("--allow-special", flags.allow_special,
                "recognise special tokens in the text")
+      .Excludes(train);
+  parser
+      .AddFlag("--add-special", flags.add_special,
+               "add the tokens that the file puts before and after a text")
       .Excludes(train);
   parser.AddFlag("--json", flags.json, "one JSON object per line")
       .Excludes(train);
@@ -139,8 +143,11 @@ class Tool {
 
  private:
   void Encode(std::string_view text, uint64_t offset) {
-    const auto ids =
-        tokenizer_.Encode(text, EncodeOptions{flags_.allow_special, offset});
+    EncodeOptions options;
+    options.allow_special = flags_.allow_special;
+    options.add_special = flags_.add_special;
+    options.offset = offset;
+    const auto ids = tokenizer_.Encode(text, options);
     if (!ids.ok()) Fail(ids.error().what());
     tokens_ += ids.value().size();
     bytes_ += text.size();

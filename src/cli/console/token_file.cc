@@ -15,8 +15,8 @@ constexpr size_t kPieceTokens = 4096;
 constexpr size_t kMaxTextBytes = size_t{1} << 30;  // of a text read as a whole
 
 bool ReadsWhole(TokenizerKind kind) {
-  return kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld ||
-         kind == TokenizerKind::kIds;
+  return kind == TokenizerKind::kBpe || kind == TokenizerKind::kUnigram ||
+         kind == TokenizerKind::kWorld || kind == TokenizerKind::kIds;
 }
 
 }  // namespace

@@ -90,6 +90,7 @@ Corpus::Corpus(const TextFiles& files, const RecordSplit& split,
       training_(files, split.training),
       held_out_(files, split.held_out) {
   if (tokenizer_.kind() == TokenizerKind::kBpe ||
+      tokenizer_.kind() == TokenizerKind::kUnigram ||
       tokenizer_.kind() == TokenizerKind::kWorld) {
     token_bytes_ = TokenBytes(tokenizer_);
     training_tokens_ = TokenStream(files, split.training, tokenizer_);

@@ -3,6 +3,7 @@
 
 #include "text/bpe_json.h"
 #include "text/tokenizer_form.h"
+#include "text/utf8.h"
 
 namespace tarn {
 namespace {
@@ -21,6 +22,26 @@ class BpeTokens final : public TokenizerForm {
   }
   void Decode(int32_t token, std::string& out) const override {
     out += tokenizer_.Bytes(token);
+  }
+  std::string DecodeText(std::span<const int32_t> tokens,
+                         bool skip_special) const override {
+    std::vector<bool> special(static_cast<size_t>(vocab_size()));
+    for (const AddedToken& token : tokenizer_.definition().added) {
+      special[static_cast<size_t>(token.id)] = token.special;
+    }
+    std::string out;
+    for (const int32_t token : tokens) {
+      if (!skip_special || !special[static_cast<size_t>(token)]) {
+        Decode(token, out);
+      }
+    }
+    return ReplaceInvalidUtf8(out);
+  }
+  int32_t AddedId(std::string_view content) const override {
+    for (const AddedToken& token : tokenizer_.definition().added) {
+      if (token.content == content) return token.id;
+    }
+    return -1;
   }
   std::string ToJson() const override {
     return BpeToJson(tokenizer_.definition());

@@ -1,6 +1,6 @@
 #include "text/split/gpt2.h"
 
-#include "text/unicode.h"
+#include "text/split/scan.h"
 
 namespace tarn {
 namespace {
@@ -24,29 +24,6 @@ size_t ContractionBytes(std::string_view text) {
   }
 }
 
-// End of the run of characters of one class that begins at `at`.
-size_t RunEnd(std::string_view text, size_t at, CharacterClass kind) {
-  while (at < text.size()) {
-    const Character next = ReadCharacter(text.substr(at));
-    if (next.kind != kind) break;
-    at += next.bytes;
-  }
-  return at;
-}
-
-// \s+(?!\S)|\s+: a run before something else leaves its last character to the
-// next piece, unless it is all there is.
-size_t SpaceBytes(std::string_view text) {
-  size_t at = 0, last = 0;
-  while (at < text.size()) {
-    const Character next = ReadCharacter(text.substr(at));
-    if (next.kind != CharacterClass::kSpace) return last == 0 ? at : last;
-    last = at;
-    at += next.bytes;
-  }
-  return at;
-}
-
 }  // namespace
 
 size_t Gpt2PieceBytes(std::string_view text) {
@@ -54,8 +31,11 @@ size_t Gpt2PieceBytes(std::string_view text) {
   // One space joins the run after it.
   const size_t begin = text[0] == ' ' && text.size() > 1 ? 1 : 0;
   const Character first = ReadCharacter(text.substr(begin));
-  if (first.kind == CharacterClass::kSpace) return SpaceBytes(text);
-  return RunEnd(text, begin + first.bytes, first.kind);
+  if (first.kind == CharacterClass::kSpace) {
+    return SpaceBytes(text, SpaceRule::kPlain);
+  }
+  return RunEnd(text, begin + first.bytes,
+                [&](Character next) { return next.kind == first.kind; });
 }
 
 }  // namespace tarn

@@ -1,12 +1,26 @@
 #include "text/split/patterns.h"
 
+#include "text/split/cl100k.h"
+#include "text/split/deepseek.h"
 #include "text/split/gpt2.h"
+#include "text/split/o200k.h"
 
 namespace tarn {
 namespace {
 
 constexpr SplitPattern kSplitPatterns[] = {
     {"GPT-2's pattern", kGpt2Pattern, Gpt2PieceBytes},
+    {"cl100k's", kCl100kPattern, Cl100kPieceBytes},
+    {"cl100k's newer spelling", kNewCl100kPattern, NewCl100kPieceBytes},
+    {"Qwen 2's", kQwen2Pattern, Qwen2PieceBytes},
+    {"Qwen 3.5's", kQwen35Pattern, Qwen35PieceBytes},
+    {"o200k's", kO200kPattern, O200kPieceBytes},
+    {"DeepSeek-V3's numbers", kThreeNumbersPattern, ThreeNumbersPieceBytes,
+     false},
+    {"DeepSeek-V3's Han and Kana", kHanKanaPattern, HanKanaPieceBytes, false},
+    {"DeepSeek-V3's words", kDeepSeekWordsPattern, DeepSeekWordsPieceBytes,
+     false},
+    {"Falcon's digits", kThreeDigitsPattern, ThreeDigitsPieceBytes, false},
 };
 
 }  // namespace

@@ -15,6 +15,8 @@ struct SplitPattern {
   std::string_view pattern;  // as tokenizer.json writes it
   /// Bytes of the first piece of a text, at least 1; the text is not empty.
   size_t (*first_piece_bytes)(std::string_view text);
+  /// Whether matches cover any text. If not, what lies between them is a piece.
+  bool covers_all = true;
 };
 
 /// Every pattern; the first is GPT-2's, which a ByteLevel pre-tokenizer uses by
@@ -23,7 +25,7 @@ std::span<const SplitPattern> SplitPatterns();
 inline const SplitPattern& Gpt2Split() { return SplitPatterns().front(); }
 /// The row of a pattern, or null.
 const SplitPattern* FindSplitPattern(std::string_view pattern);
-/// "GPT-2's pattern": the names of all rows, for messages.
+/// "GPT-2's pattern or ...": the names of all rows, for messages.
 std::string SplitPatternNames();
 
 }  // namespace tarn

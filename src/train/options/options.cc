@@ -324,15 +324,17 @@ void Check(const TrainOptions& options) {
     throw ArgumentError("--data", "standard input (-) once", "twice");
   }
   const TokenizerKind kind = options.model.tokenizer;
-  const bool from_file =
-      kind == TokenizerKind::kBpe || kind == TokenizerKind::kWorld;
+  const bool from_file = kind == TokenizerKind::kBpe ||
+                         kind == TokenizerKind::kUnigram ||
+                         kind == TokenizerKind::kWorld;
   if (from_file && options.tokenizer_file.empty() && options.init.empty()) {
     throw ArgumentError("--tokenizer-file",
                         StrCat("the file of a '", Name(kind), "' tokenizer"),
                         "nothing");
   }
   if (!from_file && !options.tokenizer_file.empty()) {
-    throw ArgumentError("--tokenizer", "'bpe' or 'world' with --tokenizer-file",
+    throw ArgumentError("--tokenizer",
+                        "'bpe', 'unigram' or 'world' with --tokenizer-file",
                         StrCat("'", Name(kind), "'"));
   }
   if (options.schedule.schedule == Schedule::kStep &&

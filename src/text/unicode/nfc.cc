@@ -1,4 +1,4 @@
-#include "text/nfc.h"
+#include "text/unicode/nfc.h"
 
 #include <utf8proc.h>
 
@@ -40,14 +40,15 @@ bool IsUnsafe(uint32_t point) {
          facts.boundclass == UTF8PROC_BOUNDCLASS_T;
 }
 
-// Appends the full canonical decomposition of one character.
-void Decompose(uint32_t point, Points& out) {
-  constexpr int kLongest = 16;  // Unicode's longest is 4
+// Appends the full decomposition of one character, canonical or compatible.
+void Decompose(uint32_t point, bool compatible, Points& out) {
+  constexpr int kLongest = 32;  // Unicode's longest are 4 and 18
   utf8proc_int32_t parts[kLongest];
   int state = 0;
-  const utf8proc_ssize_t count =
-      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point), parts,
-                              kLongest, UTF8PROC_DECOMPOSE, &state);
+  const auto options = static_cast<utf8proc_option_t>(
+      UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0));
+  const utf8proc_ssize_t count = utf8proc_decompose_char(
+      static_cast<utf8proc_int32_t>(point), parts, kLongest, options, &state);
   out.insert(out.end(), parts, parts + count);
 }
 
@@ -101,23 +102,54 @@ Stretch FindStretch(std::string_view text) {
   return stretch;
 }
 
-// `points` is scratch, kept between stretches.
-void AppendComposed(std::string_view stretch, Points& points,
-                    std::string& out) {
-  points.clear();
-  for (size_t at = 0; at < stretch.size();) {
-    const Utf8Head head = ReadUtf8(stretch.substr(at));
-    Decompose(head.code_point, points);
-    at += head.bytes;
+void AppendPoints(const utf8proc_int32_t* points, utf8proc_ssize_t count,
+                  std::string& out) {
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    AppendUtf8(static_cast<uint32_t>(points[i]), out);
   }
-  Reorder(points);
-  // Linear; UTF8PROC_STABLE leaves out the composition exclusions, as NFC does.
+}
+
+// Linear; UTF8PROC_STABLE leaves out the composition exclusions, as NFC does.
+void AppendComposed(Points& points, std::string& out) {
   const utf8proc_ssize_t count = utf8proc_normalize_utf32(
       points.data(), static_cast<utf8proc_ssize_t>(points.size()),
       static_cast<utf8proc_option_t>(UTF8PROC_COMPOSE | UTF8PROC_STABLE));
-  for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    AppendUtf8(static_cast<uint32_t>(points[static_cast<size_t>(i)]), out);
+  AppendPoints(points.data(), count, out);
+}
+
+// `points` is scratch, kept between stretches.
+void AppendNfc(std::string_view stretch, Points& points, std::string& out) {
+  points.clear();
+  for (size_t at = 0; at < stretch.size();) {
+    const Utf8Head head = ReadUtf8(stretch.substr(at));
+    Decompose(head.code_point, false, points);
+    at += head.bytes;
   }
+  Reorder(points);
+  AppendComposed(points, out);
+}
+
+// Capitals that Unicode 16 and 17 gave a lower case, in runs. With U+0130, all
+// that the package's lower case has and utf8proc's has not.
+struct NewCapitals {
+  uint32_t first, last;
+  int64_t to_lower;
+};
+constexpr NewCapitals kNewCapitals[] = {
+    {0x1C89, 0x1C89, 1},      {0xA7CB, 0xA7CB, 0x264 - 0xA7CB},
+    {0xA7CC, 0xA7CC, 1},      {0xA7CE, 0xA7CE, 1},
+    {0xA7D2, 0xA7D2, 1},      {0xA7D4, 0xA7D4, 1},
+    {0xA7DA, 0xA7DA, 1},      {0xA7DC, 0xA7DC, 0x19B - 0xA7DC},
+    {0x10D50, 0x10D65, 0x20}, {0x16EA0, 0x16EB8, 0x1B}};
+
+uint32_t LowerOf(uint32_t point) {
+  for (const NewCapitals& run : kNewCapitals) {
+    if (point >= run.first && point <= run.last) {
+      return static_cast<uint32_t>(point + run.to_lower);
+    }
+  }
+  return static_cast<uint32_t>(
+      utf8proc_tolower(static_cast<utf8proc_int32_t>(point)));
 }
 
 }  // namespace
@@ -131,9 +163,60 @@ std::string ToNfc(std::string_view text) {
   while (!text.empty()) {
     const Stretch stretch = FindStretch(text);
     out += text.substr(0, stretch.begin);
-    AppendComposed(text.substr(stretch.begin, stretch.end - stretch.begin),
-                   points, out);
+    AppendNfc(text.substr(stretch.begin, stretch.end - stretch.begin), points,
+              out);
     text.remove_prefix(stretch.end);
+  }
+  return out;
+}
+
+std::string ToForm(std::string_view text, NormalForm form) {
+  std::string out;
+  out.reserve(text.size());
+  Points points;
+  const auto flush = [&] {
+    Reorder(points);
+    if (form.compose) {
+      AppendComposed(points, out);
+    } else {
+      AppendPoints(points.data(), static_cast<utf8proc_ssize_t>(points.size()),
+                   out);
+    }
+    points.clear();
+  };
+  while (!text.empty()) {
+    const Utf8Head head = ReadUtf8(text);
+    const bool valid = head.kind == Utf8Head::kValid;
+    // A starter begins the stretches, so that they stay short; it must join
+    // nothing before it.
+    const bool apart = !valid || head.code_point == kBeforeTails ||
+                       head.code_point < kFirstMark;
+    if (apart) flush();
+    if (valid) {
+      Decompose(head.code_point, form.compatible, points);
+    } else {
+      out += text.substr(0, head.bytes);
+    }
+    text.remove_prefix(head.bytes);
+  }
+  flush();
+  return out;
+}
+
+std::string ToLower(std::string_view text) {
+  constexpr uint32_t kDottedI = 0x130;
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const Utf8Head head = ReadUtf8(text);
+    if (head.kind != Utf8Head::kValid) {
+      out += text.substr(0, head.bytes);
+    } else if (head.code_point == kDottedI) {
+      out += "i\xCC\x87";
+    } else {
+      AppendUtf8(LowerOf(head.code_point), out);
+    }
+    text.remove_prefix(head.bytes);
   }
   return out;
 }

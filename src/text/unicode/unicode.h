@@ -9,17 +9,33 @@ namespace tarn {
 /// \p{L}, \p{N}, \s (White_Space) and the rest; no two overlap.
 enum class CharacterClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 
+/// The same, in more detail. No two overlap; kOther: none of the others.
+enum class UnicodeCategory : uint8_t {
+  kOther,
+  kUpper,        // \p{Lu}, \p{Lt}
+  kLower,        // \p{Ll}
+  kOtherLetter,  // \p{Lm}, \p{Lo}: letters without case
+  kMark,         // \p{M}
+  kNumber,       // \p{N}
+  kPunctuation,  // \p{P}
+  kSymbol,       // \p{S}
+  kSpace,        // \s
+};
+
 /// A character at the head of some bytes. Bytes that are not UTF-8 count as
 /// characters of class kOther, one for each invalid part.
 struct Character {
   CharacterClass kind = CharacterClass::kOther;
   bool in_word = false;  // \w: alphabetic, marks, digits, connectors
   uint8_t bytes = 1;
+  UnicodeCategory category = UnicodeCategory::kOther;
+  bool digit = false;        // what the step "Digits" cuts out
+  bool punctuation = false;  // what the step "Punctuation" cuts out
 };
 
-/// The class of a code point, by the Unicode version of the utf8proc that is
-/// linked (15.0 in Debian 12, which the tests check). A character that a later
-/// version assigns is kOther here until then. O(1).
+/// The class of a code point by character_table.inc, which holds what the
+/// `tokenizers` package takes each for (Unicode 16.0). A character that a later
+/// version assigns is kOther here. O(log of the runs among 256 code points).
 Character ClassOf(uint32_t code_point);
 
 /// `text` must not be empty.

@@ -1,0 +1,16 @@
+// o200k's pattern (GPT-4o and its successors) as a scanner.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace tarn {
+
+inline constexpr std::string_view kO200kPattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+/// As Gpt2PieceBytes (gpt2.h). A word of capitals after a letter without case
+/// is read twice, everything else as in cl100k.h.
+size_t O200kPieceBytes(std::string_view text);
+
+}  // namespace tarn
