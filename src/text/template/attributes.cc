@@ -219,8 +219,7 @@ Value Slice(Machine& machine, const Value& value, const Value& begin,
   }
   const Row* row = value.row();
   if (row == nullptr || row->type > RowType::kRange) {
-    return MakeUndefined(
-        StrCat(Quoted(StrCat(TypeName(value), " object")), " has no slices"));
+    Fail("text or a list to take a slice of", Describe(value));
   }
   const Indices at =
       IndicesOf(static_cast<int64_t>(row->items.size()), begin, end, step);

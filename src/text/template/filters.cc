@@ -83,7 +83,10 @@ Value Round(Machine&, const Value& value, const Arguments& arguments) {
   }
   if (!value.number()) Fail("a number for the filter round", Describe(value));
   const double* given = value.If<double>();
-  if (given == nullptr && method == "common" && precision >= 0) return value;
+  if (given == nullptr && method == "common" && precision >= 0) {
+    const bool* flag = value.If<bool>();
+    return flag != nullptr ? Value(int64_t{*flag}) : value;
+  }
   const int64_t* whole = value.If<int64_t>();
   const double number =
       given != nullptr
@@ -121,6 +124,7 @@ Value ToJson(Machine& machine, const Value& value, const Arguments& arguments) {
 
 Value Attr(Machine& machine, const Value& value, const Arguments& arguments) {
   const Bound bound(arguments, "attr", {"name"}, 1);
+  if (value.undefined()) Fail("a value with attributes", Describe(value));
   if (!HasMethod(value, bound.TextAt(0).marked.text()) &&
       value.If<NamespaceObject*>() == nullptr &&
       value.If<std::shared_ptr<LoopState>>() == nullptr) {

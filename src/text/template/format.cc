@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "text/template/interpreter.h"
 #include "text/template/python_text.h"
+#include "text/utf8.h"
 
 namespace tarn::jinja {
 namespace {
@@ -364,6 +365,23 @@ MarkedText PercentText(Machine& machine, const MarkedText& format,
       Pad(out, "", own, spec, left ? '<' : '>');
       continue;
     }
+    if (type == 'c') {
+      MarkedText one = Str(machine.budget(), value);
+      if (const int64_t* code = value.If<int64_t>()) {
+        if (*code < 0 || !IsScalarValue(static_cast<uint32_t>(
+                             std::min<int64_t>(*code, UINT32_MAX)))) {
+          Fail("a character for %c", StrCat(*code));
+        }
+        std::string bytes;
+        AppendUtf8(static_cast<uint32_t>(*code), bytes);
+        one = MarkedText(bytes, false);
+      }
+      if (CountCharacters(one.text()) != 1) {
+        Fail("one character for %c", Describe(value));
+      }
+      Pad(out, "", one, spec, left ? '<' : '>');
+      continue;
+    }
     constexpr std::string_view kTypes = "diuxXofFeEgG";
     if (kTypes.find(type) == kTypes.npos || !value.number()) {
       Fail(StrCat("a value for %", std::string(1, type)), Describe(value));
@@ -382,6 +400,7 @@ MarkedText PercentText(Machine& machine, const MarkedText& format,
   }
   if (tuple ? used < row->items.size()
             : used == 0 && values.dictionary() == nullptr &&
+                  !values.undefined() &&
                   (row == nullptr || row->type != RowType::kList)) {
     Fail("as many values as the format takes", "more");
   }

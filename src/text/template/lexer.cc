@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 
 #include "core/text.h"
 #include "text/template/python_text.h"
@@ -281,8 +282,13 @@ class Lexer {
     const char* first = token.text.data();
     const char* last = first + token.text.size();
     if (base != 10) first += 2;
-    const auto read = real ? std::from_chars(first, last, token.real)
+    auto read = real ? std::from_chars(first, last, token.real)
                            : std::from_chars(first, last, token.integer, base);
+    if (real && read.ec == std::errc::result_out_of_range) {
+      const bool small = token.text.find("-") != std::string::npos;
+      token.real = small ? 0.0 : HUGE_VAL;
+      read.ec = std::errc();
+    }
     if (read.ec != std::errc() || read.ptr != last) {
       FailAt(token.at, "a number of 64 bits", Quoted(token.text));
     }

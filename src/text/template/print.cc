@@ -160,7 +160,7 @@ void AppendRepr(TextBuilder& out, const Value& value, uint32_t level) {
   }
   if (is_namespace) {
     const NamespaceObject& object = **value.If<NamespaceObject*>();
-    out.Append("<TemplateNamespace {");
+    out.Append("<Namespace {");
     for (const auto& [name, item] : object.items) {
       AppendPair(
           out, &name == &object.items[0].first,

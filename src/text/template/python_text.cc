@@ -86,6 +86,10 @@ void Map(uint32_t c, Case how, std::string& out) {
         out += special->fold;
         return;
       }
+      if (c == 0x130 || c == 0x1E9E) {
+        out += c == 0x130 ? "i\xcc\x87" : "ss";
+        return;
+      }
       mapped = c == 0x3C2   ? 0x3C3
                : c == 0xB5  ? 0x3BC
                : c == 0x17F ? 's'
@@ -229,15 +233,18 @@ MarkedText ChangeCase(Budget& budget, const MarkedText& text, Case how) {
     Case own = how;
     if (how == Case::kTitle) own = begins ? Case::kTitle : Case::kLower;
     if (how == Case::kCapitalize) own = begins ? Case::kTitle : Case::kLower;
-    if (how == Case::kSwap)
-      own = IsUpper(c.value) ? Case::kLower : Case::kUpper;
+    const bool upper_case = how == Case::kSwap && IsUpper(c.value);
+    if (how == Case::kSwap) own = upper_case ? Case::kLower : Case::kUpper;
+    const bool fixed = how == Case::kSwap && !upper_case && !IsLower(c.value);
     const bool mark = text.DataAt(at);
     if (mark != data || mapped.size() > 4096) {
       out.Append(mapped, data);
       mapped.clear();
       data = mark;
     }
-    if (c.value < 0x80) {
+    if (fixed) {
+      mapped += bytes.substr(at, c.bytes);
+    } else if (c.value < 0x80) {
       const auto letter = static_cast<char>(c.value);
       const bool lower = letter >= 'a' && letter <= 'z';
       const bool upper = letter >= 'A' && letter <= 'Z';

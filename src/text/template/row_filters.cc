@@ -198,7 +198,7 @@ Value Unique(Machine& machine, const Value& value, const Arguments& arguments) {
   uint64_t bytes = 0;
   for (Value& item : Items(machine, value)) {
     const Value key = KeyFor(machine, item, path, bound.TruthOr(0, false));
-    std::string text = key.undefined() ? "U" : KeyOf(key);
+    std::string text = KeyOf(key);
     machine.budget().Work(text.size());
     account.Grow(bytes += text.size() + 64);
     if (seen.insert(std::move(text)).second) items.push_back(std::move(item));

@@ -109,11 +109,13 @@ bool In(Machine& machine, const Value& value, const Arguments& arguments) {
 
 bool IsFilter(Machine&, const Value& value, const Arguments& arguments) {
   const Bound bound(arguments, "filter", {});
+  KeyOf(value);  // a list cannot be looked up, which is an error
   return value.text() != nullptr &&
          FindFilter(value.text()->marked.text()) != nullptr;
 }
 bool IsTest(Machine&, const Value& value, const Arguments& arguments) {
   const Bound bound(arguments, "test", {});
+  KeyOf(value);
   return value.text() != nullptr &&
          FindTest(value.text()->marked.text()) != nullptr;
 }

@@ -151,9 +151,6 @@ Value Truncate(Machine& machine, const Value& value,
   const Bound bound(arguments, "truncate",
                     {"length", "killwords", "end", "leeway"});
   Budget& budget = machine.budget();
-  if (value.text() == nullptr) {
-    Fail("text for the filter truncate", Describe(value));
-  }
   const int64_t length = bound.IntegerOr(0, 255);
   const int64_t leeway = bound.some(3) ? bound.IntegerAt(3) : 5;
   const MarkedText end =
@@ -198,10 +195,10 @@ Value WordCount(Machine& machine, const Value& value,
 Value UrlEncode(Machine& machine, const Value& value,
                 const Arguments& arguments) {
   const Bound bound(arguments, "urlencode", {});
-  if (value.text() == nullptr) {
-    Fail("text for the filter urlencode", Describe(value));
+  if (value.row() != nullptr || value.dictionary() != nullptr) {
+    Fail("text or a number for the filter urlencode", Describe(value));
   }
-  const MarkedText& text = value.text()->marked;
+  const MarkedText text = Str(machine.budget(), value);
   constexpr std::string_view kPlain = "_.-~/";
   constexpr char kHex[] = "0123456789ABCDEF";
   TextBuilder out(&machine.budget());

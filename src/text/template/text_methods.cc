@@ -34,24 +34,23 @@ std::vector<MarkedText> SplitSpaces(Budget& budget, const MarkedText& text,
     }
     if (!space && at > begin) words.emplace_back(begin, at);
   }
+  // After that many cuts the rest is one piece, and keeps the white space at
+  // its outer end.
   const auto limit = static_cast<uint64_t>(most) + 1;
-  if (words.size() > limit) {
-    // The rest is one piece, without white space at its outer end.
+  if (words.size() >= limit) {
     if (from_right) {
       const size_t last = words.size() - limit;
-      words[last].first = words[0].first;
+      words[last].first = 0;
       words.erase(words.begin(),
                   words.begin() + static_cast<std::ptrdiff_t>(last));
     } else {
-      // Only the white space before the rest is taken.
       words[limit - 1].second = bytes.size();
       words.resize(limit);
     }
   }
   std::vector<MarkedText> parts;
   for (size_t i = 0; i < words.size(); ++i) {
-    auto [begin, end] = words[i];
-    if (from_right && i == 0 && words.size() == limit) begin = 0;
+    const auto [begin, end] = words[i];
     parts.push_back(Part(budget, text, begin, end));
   }
   return parts;

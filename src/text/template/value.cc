@@ -98,6 +98,7 @@ Value MakeUndefined(std::string reason) {
 
 std::string KeyOf(const Value& key) {
   if (key.none()) return "N";
+  if (key.undefined()) return "U";
   if (const Text* text = key.text()) return "s" + text->marked.text();
   if (key.integral()) {
     const int64_t* number = key.If<int64_t>();
