@@ -24,10 +24,8 @@ std::vector<std::tuple<std::string, bool>> RenderChatTemplate(
     options.now = CalendarTime{now[0], now[1], now[2], now[3], now[4], now[5]};
   }
   const Unlocked unlocked;
-  RenderedText rendered = ChatTemplate::Parse(source)
-                              .Take()
-                              .RenderJson(context, options)
-                              .Take();
+  RenderedText rendered =
+      ChatTemplate::Parse(source).Take().RenderJson(context, options).Take();
   std::vector<std::tuple<std::string, bool>> pieces;
   for (RenderedPiece& piece : rendered.pieces) {
     pieces.emplace_back(std::move(piece.text), piece.from_data);

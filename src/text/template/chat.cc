@@ -35,7 +35,8 @@ nlohmann::ordered_json MessageJson(const ChatMessage& message) {
 
 nlohmann::ordered_json ChatContext(const Chat& chat) {
   if (!chat.tools.is_null() && !chat.tools.is_array()) {
-    throw ArgumentError("chat: tools", "a list or null", chat.tools.type_name());
+    throw ArgumentError("chat: tools", "a list or null",
+                        chat.tools.type_name());
   }
   if (!chat.variables.is_null() && !chat.variables.is_object()) {
     throw ArgumentError("chat: variables", "an object or null",

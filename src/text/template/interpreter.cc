@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "text/template/restore.h"
+#include "text/template/values/restore.h"
 
 namespace tarn::jinja {
 

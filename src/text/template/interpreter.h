@@ -8,10 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "text/template/budget.h"
-#include "text/template/functions.h"
-#include "text/template/program.h"
-#include "text/template/value.h"
+#include "text/template/functions/functions.h"
+#include "text/template/parse/program.h"
+#include "text/template/values/budget.h"
+#include "text/template/values/value.h"
 
 namespace tarn::jinja {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/template/fault.h"
-#include "text/template/value.h"
+#include "text/template/values/fault.h"
+#include "text/template/values/value.h"
 
 namespace tarn::jinja {
 

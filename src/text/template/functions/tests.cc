@@ -1,6 +1,6 @@
 // What follows `is`.
 #include "text/template/interpreter.h"
-#include "text/template/python_text.h"
+#include "text/template/values/python_text.h"
 
 namespace tarn::jinja {
 namespace {

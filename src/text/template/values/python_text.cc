@@ -1,4 +1,4 @@
-#include "text/template/python_text.h"
+#include "text/template/values/python_text.h"
 
 #include <utf8proc.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <iterator>
 
-#include "text/template/special_case.h"
+#include "text/template/values/special_case.h"
 #include "text/utf8.h"
 
 namespace tarn::jinja {

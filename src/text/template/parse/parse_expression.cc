@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "core/text.h"
-#include "text/template/functions.h"
-#include "text/template/parser.h"
+#include "text/template/functions/functions.h"
+#include "text/template/parse/parser.h"
 
 namespace tarn::jinja {
 namespace {

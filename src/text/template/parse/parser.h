@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "text/template/lexer.h"
-#include "text/template/program.h"
+#include "text/template/parse/lexer.h"
+#include "text/template/parse/program.h"
 
 namespace tarn::jinja {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/template/budget.h"
+#include "text/template/values/budget.h"
 
 namespace tarn::jinja {
 

@@ -5,7 +5,7 @@
 
 #include "core/text.h"
 #include "text/template/interpreter.h"
-#include "text/template/python_text.h"
+#include "text/template/values/python_text.h"
 
 namespace tarn::jinja {
 namespace {

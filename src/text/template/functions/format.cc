@@ -7,7 +7,7 @@
 
 #include "core/text.h"
 #include "text/template/interpreter.h"
-#include "text/template/python_text.h"
+#include "text/template/values/python_text.h"
 #include "text/utf8.h"
 
 namespace tarn::jinja {

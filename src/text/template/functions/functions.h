@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "text/template/value.h"
+#include "text/template/values/value.h"
 
 namespace tarn::jinja {
 

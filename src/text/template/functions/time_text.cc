@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "core/text.h"
-#include "text/template/fault.h"
-#include "text/template/functions.h"
+#include "text/template/functions/functions.h"
+#include "text/template/values/fault.h"
 
 namespace tarn::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/template/fault.h"
+#include "text/template/values/fault.h"
 
 #include <utility>
 

@@ -1,9 +1,9 @@
-#include "text/template/parser.h"
+#include "text/template/parse/parser.h"
 
 #include <algorithm>
 
 #include "core/text.h"
-#include "text/template/restore.h"
+#include "text/template/values/restore.h"
 
 namespace tarn::jinja {
 namespace {

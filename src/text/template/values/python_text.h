@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "text/template/marked_text.h"
+#include "text/template/values/marked_text.h"
 
 namespace tarn::jinja {
 

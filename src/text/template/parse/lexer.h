@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/template/fault.h"
+#include "text/template/values/fault.h"
 
 namespace tarn::jinja {
 

@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "text/template/marked_text.h"
+#include "text/template/values/marked_text.h"
 
 namespace tarn::jinja {
 

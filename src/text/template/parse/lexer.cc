@@ -1,4 +1,4 @@
-#include "text/template/lexer.h"
+#include "text/template/parse/lexer.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "text/template/python_text.h"
+#include "text/template/values/python_text.h"
 #include "text/utf8.h"
 
 namespace tarn::jinja {
@@ -283,7 +283,7 @@ class Lexer {
     const char* last = first + token.text.size();
     if (base != 10) first += 2;
     auto read = real ? std::from_chars(first, last, token.real)
-                           : std::from_chars(first, last, token.integer, base);
+                     : std::from_chars(first, last, token.integer, base);
     if (real && read.ec == std::errc::result_out_of_range) {
       const bool small = token.text.find("-") != std::string::npos;
       token.real = small ? 0.0 : HUGE_VAL;

@@ -1,11 +1,11 @@
-#include "text/template/value.h"
+#include "text/template/values/value.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "core/overloaded.h"
-#include "text/template/fault.h"
-#include "text/template/python_text.h"
+#include "text/template/values/fault.h"
+#include "text/template/values/python_text.h"
 
 namespace tarn::jinja {
 namespace {

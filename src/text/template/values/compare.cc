@@ -2,8 +2,8 @@
 #include <cmath>
 #include <optional>
 
-#include "text/template/fault.h"
-#include "text/template/value.h"
+#include "text/template/values/fault.h"
+#include "text/template/values/value.h"
 
 namespace tarn::jinja {
 namespace {

@@ -1,8 +1,8 @@
-#include "text/template/marked_text.h"
+#include "text/template/values/marked_text.h"
 
 #include <algorithm>
 
-#include "text/template/fault.h"
+#include "text/template/values/fault.h"
 
 namespace tarn::jinja {
 namespace {

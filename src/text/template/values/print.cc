@@ -2,10 +2,10 @@
 #include <charconv>
 #include <cmath>
 
-#include "text/template/fault.h"
 #include "text/template/interpreter.h"
-#include "text/template/python_text.h"
-#include "text/template/value.h"
+#include "text/template/values/fault.h"
+#include "text/template/values/python_text.h"
+#include "text/template/values/value.h"
 #include "text/utf8.h"
 
 namespace tarn::jinja {

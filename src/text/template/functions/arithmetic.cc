@@ -128,10 +128,19 @@ Value AddTexts(Machine& machine, const Text& a, const Text& b) {
 Value Repeated(Machine& machine, const Value& value, int64_t times) {
   Budget& budget = machine.budget();
   if (const Text* text = value.text()) {
-    TextBuilder out(&budget);
-    for (int64_t i = 0; i < times && text->marked.size() != 0; ++i) {
-      out.Append(text->marked);
+    // A block of copies at a time, so that steps count bytes.
+    TextBuilder block(&budget), out(&budget);
+    constexpr size_t kBlockBytes = 4096;
+    int64_t copies = 0;
+    if (text->marked.size() == 0) times = 0;
+    while (copies < times && block.text().size() < kBlockBytes) {
+      block.Append(text->marked);
+      ++copies;
     }
+    for (; times >= copies && copies > 0; times -= copies) {
+      out.Append(block.text());
+    }
+    for (; times > 0; --times) out.Append(text->marked);
     return MakeText(&budget, out.Take(), text->markup);
   }
   const Row& row = *value.row();

@@ -1,6 +1,6 @@
-#include "text/template/budget.h"
+#include "text/template/values/budget.h"
 
-#include "text/template/fault.h"
+#include "text/template/values/fault.h"
 
 namespace tarn::jinja {
 
