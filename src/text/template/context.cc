@@ -1,5 +1,6 @@
 // JSON to values. Texts of the context are data, unless the caller trusts them.
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -63,7 +64,7 @@ class ContextBuilder : public nlohmann::json_sax<Json> {
     bool object = false;
     std::string key;
     std::vector<Value> items;
-    std::optional<DictionaryBuilder> members;
+    std::unique_ptr<DictionaryBuilder> members;  // null: the context itself
   };
 
   // Whether a text counts as the template's own. Keys never do.
@@ -93,7 +94,9 @@ class ContextBuilder : public nlohmann::json_sax<Json> {
     }
     Level level;
     level.object = object;
-    if (object && !levels_.empty()) level.members.emplace(&machine_.budget());
+    if (object && !levels_.empty()) {
+      level.members = std::make_unique<DictionaryBuilder>(&machine_.budget());
+    }
     levels_.push_back(std::move(level));
     return true;
   }

@@ -61,7 +61,9 @@ def _check(source: str) -> None:
         assert _rendered(source, context) == oracle.rendered(source, context), name
 
 
-@pytest.mark.parametrize("path", sorted((FOLDER / "templates").glob("*.jinja")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "path", sorted((FOLDER / "templates").glob("*.jinja")), ids=lambda p: p.stem
+)
 def test_our_templates(path):
     _check(path.read_bytes().decode())
 

@@ -25,8 +25,8 @@ int CompareNumbers(const Value& left, const Value& right) {
     return x < y ? -1 : x > y ? 1 : 0;
   }
   if (b == nullptr) {
-    const int turned = CompareNumbers(right, left);
-    return turned == 2 ? 2 : -turned;
+    const int swapped = CompareNumbers(right, left);
+    return swapped == 2 ? 2 : -swapped;
   }
   const int64_t x = Whole(left);
   if (std::isnan(*b)) return 2;

@@ -1,5 +1,5 @@
 // Characters and case as Python's str sees them. Strings are UTF-8; bytes that
-// are not UTF-8 count as characters of their own.
+// are not UTF-8 count as characters, one for each invalid part.
 #pragma once
 
 #include <cstddef>

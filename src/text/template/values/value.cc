@@ -12,7 +12,7 @@ namespace {
 
 // From this many items on a dictionary has an index.
 constexpr size_t kIndexedItems = 8;
-// Of the memory that a value takes besides its text or items.
+// Memory of a value in addition to its text or items, in bytes.
 constexpr uint64_t kOverhead = 64;
 
 uint32_t DepthOf(const Value& value) {
