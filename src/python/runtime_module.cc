@@ -24,6 +24,7 @@
 #include "python/binding/function.h"
 #include "python/binding/object.h"
 #include "python/errors_module.h"
+#include "python/template_module.h"
 #include "runtime/generate/beam.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/pixels.h"
@@ -420,6 +421,7 @@ Owned MakeModule() {
   AddModel(module.get());
   AddGeneration(module.get());
   AddAccounting(module.get());
+  AddTemplates(module.get());
   return module;
 }
 

@@ -33,7 +33,15 @@ from tarn.runtime import _images
 from tarn.runtime._arguments import number, sampling, stop_texts, whole
 from tarn.runtime._library import module as _module
 
-__all__ = ["FormatError", "Hypothesis", "Model", "NumericError", "State", "sample"]
+__all__ = [
+    "FormatError",
+    "Hypothesis",
+    "Model",
+    "NumericError",
+    "State",
+    "render_chat_template",
+    "sample",
+]
 
 FormatError = _module.FormatError
 FormatError.__doc__ = "A file of the model is not what it must be. A ValueError."
@@ -521,3 +529,25 @@ def sample(
         whole("stream", stream, 0, 2**64 - 1),
         whole("position", position, 0, 2**64 - 1),
     )
+
+
+def render_chat_template(
+    source: str, context: dict[str, Any], now: Sequence[int] | None = None
+) -> list[tuple[str, bool]]:
+    """Writes a conversation as text, by a chat template of a tokenizer.
+
+    source: Jinja, as `tokenizer_config.json` has it under `chat_template`. context: the
+    template's variables (messages, tools, add_generation_prompt, bos_token, ...), made of
+    what JSON has. now: year, month, day, hour, minute and second for `strftime_now`.
+
+    The result is the text in pieces (text, from_data). Text of the context is data: a
+    tokenizer must not find special tokens in it. Names of special tokens (bos_token, ...)
+    and the known roles of messages count as the template's own text.
+
+    Raises FormatError for a template that is not valid or needs too much, and ValueError
+    when it calls `raise_exception`. Time and memory are bounded.
+    """
+    if not isinstance(context, dict):
+        raise TypeError(f"context: want a dict, got {type(context).__name__}")
+    text = json.dumps(context, ensure_ascii=False)
+    return _module.render_chat_template(source, text, [] if now is None else list(now))
