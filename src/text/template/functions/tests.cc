@@ -18,7 +18,7 @@ bool Boolean(const Value& value) { return value.If<bool>() != nullptr; }
 bool True(const Value& value) { return Boolean(value) && *value.If<bool>(); }
 bool False(const Value& value) { return Boolean(value) && !*value.If<bool>(); }
 bool Whole(const Value& value) { return value.If<int64_t>() != nullptr; }
-bool Real(const Value& value) { return value.If<double>() != nullptr; }
+bool IsReal(const Value& value) { return value.If<double>() != nullptr; }
 bool Number(const Value& value) { return value.number(); }
 bool IsText(const Value& value) { return value.text() != nullptr; }
 bool Mapping(const Value& value) { return value.dictionary() != nullptr; }
@@ -131,7 +131,7 @@ constexpr Test kTests[] = {
     {"even", Even},
     {"false", Of<False>},
     {"filter", IsFilter},
-    {"float", Of<Real>},
+    {"float", Of<IsReal>},
     {"ge", Ordered<true, true>},
     {"greaterthan", Ordered<true, false>},
     {"gt", Ordered<true, false>},

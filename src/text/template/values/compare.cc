@@ -8,7 +8,7 @@
 namespace tarn::jinja {
 namespace {
 
-int64_t Whole(const Value& value) {
+int64_t WholeOf(const Value& value) {
   const int64_t* number = value.If<int64_t>();
   return number != nullptr ? *number : *value.If<bool>();
 }
@@ -21,14 +21,14 @@ int CompareNumbers(const Value& left, const Value& right) {
     return *a < *b ? -1 : *a > *b ? 1 : 0;
   }
   if (a == nullptr && b == nullptr) {
-    const int64_t x = Whole(left), y = Whole(right);
+    const int64_t x = WholeOf(left), y = WholeOf(right);
     return x < y ? -1 : x > y ? 1 : 0;
   }
   if (b == nullptr) {
     const int swapped = CompareNumbers(right, left);
     return swapped == 2 ? 2 : -swapped;
   }
-  const int64_t x = Whole(left);
+  const int64_t x = WholeOf(left);
   if (std::isnan(*b)) return 2;
   if (*b >= 0x1p63) return -1;
   if (*b < -0x1p63) return 1;
@@ -64,7 +64,7 @@ bool Same(Budget& budget, const Value& a, const Value& b) {
 
 bool Truth(const Value& value) {
   if (value.undefined() || value.none()) return false;
-  if (value.integral()) return Whole(value) != 0;
+  if (value.integral()) return WholeOf(value) != 0;
   if (const double* number = value.If<double>()) return *number != 0;
   if (const Text* text = value.text()) return text->marked.size() != 0;
   if (const Row* row = value.row()) {
