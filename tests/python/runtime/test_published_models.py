@@ -6,12 +6,11 @@ import json
 
 import numpy as np
 import pytest
-import safetensors.torch
-import torch
 
-from tarn import runtime
-
+torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+safetensors_torch = pytest.importorskip("safetensors.torch")
+runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
 
 DECODER = dict(
     vocab_size=97,
@@ -176,9 +175,9 @@ def test_a_head_next_to_a_tied_embedding_is_a_copy(llama):
     with pytest.raises(Exception, match="lm_head.weight.*want a copy of the embedding"):
         runtime.Model(changed(llama, tie_word_embeddings=True))
     path = llama / "model.safetensors"
-    weights = safetensors.torch.load_file(path)
+    weights = safetensors_torch.load_file(path)
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].clone()
-    safetensors.torch.save_file(weights, path, {"format": "pt"})
+    safetensors_torch.save_file(weights, path, {"format": "pt"})
     opened = runtime.Model(llama)
     model = transformers.AutoModelForCausalLM.from_pretrained(llama).eval()
     tokens = np.arange(20)
