@@ -18,8 +18,8 @@ namespace tarn {
 bool IsPublishedConfig(std::string_view json);
 
 /// The finished configuration. FormatError in one line for a type that is not
-/// in the table, for keys that nobody knows, and for values that tarn cannot
-/// run. where: path of the file, for messages. Thread-safe; O(text).
+/// in the table, for unknown keys, and for values that tarn cannot run. where:
+/// path of the file, for messages. Thread-safe; O(text).
 Result<ModelConfig> ImportConfig(std::string_view json,
                                  const std::string& where);
 

@@ -50,7 +50,7 @@ class PublishedConfig {
 
   /// Keys that say nothing about the function that the model computes.
   void Ignore(std::initializer_list<const char*> keys);
-  /// Refuses keys that nobody asked for.
+  /// Throws FormatError naming a key that was not read.
   void RequireAllRead() const;
 
   [[noreturn]] void Refuse(const char* key, const std::string& wanted,

@@ -29,7 +29,7 @@ class PublishedTensors {
   /// Drops tensors by the beginning of their names: parts of the published
   /// model that have no counterpart, as the encoder of pictures.
   void Skip(const std::string& prefix);
-  /// Throws FormatError naming a tensor that nobody asked for.
+  /// Throws FormatError naming a tensor that was not read.
   void RequireAllRead() const;
 
  private:

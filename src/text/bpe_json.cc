@@ -71,13 +71,7 @@ void CheckModel(const JsonNode& model) {
 }
 
 BpeDefinition ReadRoot(const JsonNode& root) {
-  CheckKeys(root,
-            {"version", "truncation", "padding", "added_tokens", "normalizer",
-             "pre_tokenizer", "post_processor", "decoder", "model"});
-  const JsonNode version = root["version"];
-  if (!version.null() && version.text() != "1.0") version.Refuse("'1.0'");
-  WantNull(root["truncation"]);
-  WantNull(root["padding"]);
+  CheckTokenizerRoot(root);
   BpeDefinition definition;
   definition.nfc = ReadNormalizer(root["normalizer"]);
   definition.split = ReadPreTokenizer(root["pre_tokenizer"]);

@@ -82,6 +82,16 @@ void WantNull(const JsonNode& node) {
   if (!node.null()) node.Refuse("null");
 }
 
+void CheckTokenizerRoot(const JsonNode& root) {
+  CheckKeys(root,
+            {"version", "truncation", "padding", "added_tokens", "normalizer",
+             "pre_tokenizer", "post_processor", "decoder", "model"});
+  const JsonNode version = root["version"];
+  if (!version.null() && version.text() != "1.0") version.Refuse("'1.0'");
+  WantNull(root["truncation"]);
+  WantNull(root["padding"]);
+}
+
 int32_t IdOrNone(const nlohmann::json& value) {
   const auto id = JsonInteger(value);
   return id && *id >= 0 && *id < kMaxBpeTokens ? static_cast<int32_t>(*id) : -1;

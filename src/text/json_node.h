@@ -45,6 +45,9 @@ void CheckKeys(const JsonNode& node, std::initializer_list<const char*> keys);
 /// An object whose "type" is this one.
 void CheckType(const JsonNode& node, const char* type);
 void WantNull(const JsonNode& node);
+/// The keys and the version of a whole tokenizer.json, which must not cut or
+/// pad.
+void CheckTokenizerRoot(const JsonNode& root);
 
 /// The token id that a value stands for, or -1.
 int32_t IdOrNone(const nlohmann::json& value);

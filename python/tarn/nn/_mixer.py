@@ -31,6 +31,14 @@ def want_no_masks(kind: str, masks: Sequence[BaseMask | None]) -> None:
         raise ValueError(f"{kind}: key_mask: want None with other masks, got a tensor")
 
 
+def want_same_rows(
+    kind: str, x: torch.Tensor, keys: torch.Tensor | None, values: torch.Tensor | None
+) -> None:
+    """Raises ValueError for keys or values that are not x."""
+    if any(other is not None and other is not x for other in (keys, values)):
+        raise ValueError(f"{kind}: keys, values: want x itself, got another tensor")
+
+
 class Mixer(torch.nn.Module):
     """The base of custom causal mixers. A derived class defines `mix`, from which it
     has forward, prefill and step.
@@ -101,8 +109,7 @@ class Mixer(torch.nn.Module):
         passed: PassedRows | None = None,
     ) -> Branch:
         """forward, as the layers call it."""
-        if any(other is not None and other is not x for other in (keys, values)):
-            raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
+        want_same_rows(self.kind, x, keys, values)
         if attn_mask is not None and attn_mask.causal_offset != 0 and x.shape[1] > 1:
             raise MaskError(f"{self.kind}: attn_mask: want a lower triangular mask, got another")
         if key_lengths is None or key_lengths._all_ones:  # known without reading a matrix

@@ -12,7 +12,7 @@ from tarn._fused import Branch, unbiased, whole
 from tarn._hooks import heard, hooked
 from tarn.attention.attention_layer import AttentionLayer, advanced, branch_of
 from tarn.masking import BaseMask
-from tarn.nn._mixer import want_no_masks
+from tarn.nn._mixer import want_no_masks, want_same_rows
 from tarn.recurrent._inputs import Lengths, State
 from tarn.recurrent._state import AttentionState
 
@@ -83,8 +83,7 @@ class ParallelMixer(torch.nn.Module):
         passed: PassedRows | None = None,
     ) -> Branch:
         """forward, as the layers of `tarn.models` call it."""
-        if any(other is not None and other is not x for other in (keys, values)):
-            raise ValueError(f"{self.kind}: keys, values: want x itself, got another tensor")
+        want_same_rows(self.kind, x, keys, values)
         masks: dict[str, Any] = {
             "attn_mask": attn_mask,
             "query_lengths": query_lengths,

@@ -38,7 +38,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
   if (!published || std::filesystem::exists(dir + "/tokenizer.json", none)) {
     return config;
   }
-  // Its tokens are numbers to whoever opens it.
+  // Without a tokenizer its texts are decimal ids.
   ModelConfig numbers = std::move(config).Take();
   numbers.tokenizer = TokenizerKind::kIds;
   return numbers;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "text/byte_alphabet.h"
+#include "text/pipeline/replace.h"
 #include "text/utf8.h"
 
 namespace tarn {
@@ -11,18 +12,6 @@ namespace {
 
 using Texts = std::vector<std::string>;
 constexpr char kReplacementCharacter[] = "\xEF\xBF\xBD";
-
-std::string DecodedReplace(std::string_view text, const std::string& pattern,
-                           const std::string& content) {
-  std::string out;
-  size_t begin = 0;
-  for (size_t at; (at = text.find(pattern, begin)) != text.npos;) {
-    out.append(text, begin, at - begin);
-    out += content;
-    begin = at + pattern.size();
-  }
-  return out += text.substr(begin);
-}
 
 std::string StripEnds(std::string_view text, const DecoderStep& step) {
   for (int64_t i = 0; i < step.left && text.starts_with(step.content); ++i) {
@@ -83,12 +72,11 @@ std::string Decoded(const DecoderStep& step, std::string text, bool first) {
       return bytes ? *std::move(bytes) : std::move(text);
     }
     case kReplace:
-      return DecodedReplace(text, step.pattern, step.content);
+      return Replaced(text, step.pattern, step.content);
     case kStrip:
       return StripEnds(text, step);
     case kMetaspace:
-      return DecodedReplace(text, step.pattern,
-                            first && step.left != 0 ? "" : " ");
+      return Replaced(text, step.pattern, first && step.left != 0 ? "" : " ");
     default:
       return text;
   }

@@ -2,24 +2,12 @@
 
 #include <algorithm>
 
+#include "text/pipeline/replace.h"
 #include "text/unicode/nfc.h"
 #include "text/unicode/unicode.h"
 
 namespace tarn {
 namespace {
-
-std::string Replaced(std::string_view text, const std::string& pattern,
-                     const std::string& content) {
-  std::string out;
-  size_t begin = 0;
-  for (size_t at; (at = text.find(pattern, begin)) != text.npos;) {
-    out.append(text, begin, at - begin);
-    out += content;
-    begin = at + pattern.size();
-  }
-  out.append(text, begin);
-  return out;
-}
 
 std::string_view Stripped(std::string_view text, bool left, bool right) {
   const auto is_space = [](Character c) {

@@ -110,13 +110,7 @@ std::string DumpModel(const nlohmann::json& model) {
 }
 
 PipelineDefinition ReadPipelineRoot(const JsonNode& root) {
-  CheckKeys(root,
-            {"version", "truncation", "padding", "added_tokens", "normalizer",
-             "pre_tokenizer", "post_processor", "decoder", "model"});
-  const JsonNode version = root["version"];
-  if (!version.null() && version.text() != "1.0") version.Refuse("'1.0'");
-  WantNull(root["truncation"]);
-  WantNull(root["padding"]);
+  CheckTokenizerRoot(root);
   PipelineDefinition definition;
   for (size_t i = 0; i < std::size(kParts); ++i) {
     definition.parts[i] = Dump(root[kParts[i]]);

@@ -12,8 +12,8 @@
 
 namespace tarn {
 
-/// Immutable after construction; thread-safe. Holds views of its own tables, so
-/// it does not move.
+/// Immutable after construction; thread-safe. Not movable: it has
+/// views into its tables.
 class PipelineTokenizer {
  public:
   /// Throws FormatError that names the place in tokenizer.json. O(total bytes *

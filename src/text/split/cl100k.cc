@@ -16,7 +16,8 @@ struct Cl100kRules {
 
 size_t BytesByRules(std::string_view text, const Cl100kRules& rules) {
   using enum CharacterClass;
-  if (const size_t bytes = AnyCaseContractionBytes(text)) return bytes;
+  if (const size_t bytes = ContractionBytes(text, LetterCase::kAny))
+    return bytes;
   const auto in_word = [&](Character c) {
     return c.kind == kLetter ||
            (rules.marks && c.category == UnicodeCategory::kMark);

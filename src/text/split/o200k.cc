@@ -45,7 +45,7 @@ size_t SmallWordEnd(std::string_view text, size_t at, const Capitals& run) {
 }
 
 size_t WithContraction(std::string_view text, size_t end) {
-  return end + AnyCaseContractionBytes(text.substr(end));
+  return end + ContractionBytes(text.substr(end), LetterCase::kAny);
 }
 
 // The first two alternatives, each with and without the character before the

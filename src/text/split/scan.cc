@@ -3,16 +3,17 @@
 namespace tarn {
 namespace {
 
-constexpr char Lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+constexpr char Folded(char c, LetterCase letters) {
+  const bool upper = letters == LetterCase::kAny && c >= 'A' && c <= 'Z';
+  return upper ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
 }  // namespace
 
-size_t AnyCaseContractionBytes(std::string_view text) {
+size_t ContractionBytes(std::string_view text, LetterCase letters) {
   if (text.size() < 2 || text[0] != '\'') return 0;
-  const char next = text.size() > 2 ? Lower(text[2]) : '\0';
-  switch (Lower(text[1])) {
+  const char next = text.size() > 2 ? Folded(text[2], letters) : '\0';
+  switch (Folded(text[1], letters)) {
     case 's':
     case 't':
     case 'm':
@@ -24,7 +25,10 @@ size_t AnyCaseContractionBytes(std::string_view text) {
     case 'l':
       return next == 'l' ? 3 : 0;
     default:
-      return text.substr(1).starts_with("\xC5\xBF") ? 3 : 0;
+      return letters == LetterCase::kAny &&
+                     text.substr(1).starts_with("\xC5\xBF")
+                 ? 3
+                 : 0;
   }
 }
 

@@ -28,9 +28,12 @@ inline size_t LineEndsEnd(std::string_view text, size_t at) {
   return at;
 }
 
-/// (?i:'s|'t|'re|'ve|'m|'ll|'d) at the start of `text`; 0 when there is none.
-/// U+017F, whose upper case is S, counts as an s. O(1).
-size_t AnyCaseContractionBytes(std::string_view text);
+/// Which letters a contraction may have. kAny: (?i:...), where U+017F, whose
+/// upper case is S, counts as an s.
+enum class LetterCase { kLower, kAny };
+
+/// 's|'t|'re|'ve|'m|'ll|'d at the start of `text`; 0 when there is none. O(1).
+size_t ContractionBytes(std::string_view text, LetterCase letters);
 
 /// \p{N}{1,most}; `first` is the number that `text` begins with.
 size_t NumberBytes(std::string_view text, Character first, int most);

@@ -105,7 +105,7 @@ def shapes_of(view, prefix):
     mixer = f"{prefix}attention."
     given = {name: shape for name, shape in given.items() if not name.startswith(mixer)}
     for number, branch in enumerate(view["branches"]):
-        # Unlike a layer of its own, one of them may have nothing to rotate.
+        # Rotary positions need one mixer that rotates, not all of a layer.
         for name, shape in shapes_of({**branch, "positions": "none"}, prefix).items():
             if name.startswith(mixer):
                 own = name.removeprefix(mixer)
