@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
+published = pytest.importorskip("published")
 
 DECODER = dict(
     vocab_size=97,
@@ -82,48 +83,13 @@ CASES = [
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 
 
-def random_model(kind, keys, seed=0):
-    """A model whose every weight differs from where it began, norms and biases too."""
-    torch.manual_seed(seed)
-    config = transformers.AutoConfig.for_model(kind, **keys)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
-                continue
-            weight.add_(torch.randn_like(weight), alpha=0.3 / weight.shape[-1] ** 0.5)
-    return model
-
-
-def assert_close(given, wanted):
-    """Within 1e-5 of the root mean square, and 2e-4 anywhere, of logits of that size."""
-    size = np.sqrt(np.mean(wanted**2))
-    error = np.abs(given - wanted)
-    assert np.sqrt(np.mean(error**2)) <= 1e-5 * size
-    assert error.max() <= 2e-4 * size
-
-
 @pytest.mark.parametrize(("kind", "keys"), CASES, ids=NAMES)
 def test_logits_are_those_of_the_definer(kind, keys, tmp_path):
-    tokens = np.random.default_rng(1).integers(0, 97, 200)
-    for seed in range(3):
-        model = random_model(kind, keys, seed)
-        model.save_pretrained(tmp_path / "model")
-        with torch.no_grad():
-            wanted = model(torch.tensor(tokens)[None]).logits[0].numpy()
-        opened = runtime.Model(tmp_path / "model")
-        assert_close(opened.score(opened.state(), tokens), wanted)
-    state = opened.state()
-    pieces = [opened.score(state, piece) for piece in np.split(tokens, [1, 7, 100])]
-    assert_close(np.concatenate(pieces), wanted)
-    state = opened.state()
-    rows = [opened.step(state, int(token)) for token in tokens]
-    assert_close(np.stack(rows), wanted)
-    state.save(tmp_path / "state")
+    published.assert_definer_agrees(kind, keys, tmp_path)
 
 
 def test_shards_and_bf16_files_open(tmp_path):
-    rounded = random_model("llama", DECODER).to(torch.bfloat16)
+    rounded = published.random_model("llama", DECODER).to(torch.bfloat16)
     rounded.save_pretrained(tmp_path / "model", max_shard_size="20KB")
     model = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "model", dtype=torch.float32
@@ -133,12 +99,12 @@ def test_shards_and_bf16_files_open(tmp_path):
     with torch.no_grad():
         wanted = model(torch.tensor(tokens)[None]).logits[0].numpy()
     opened = runtime.Model(tmp_path / "model")
-    assert_close(opened.score(opened.state(), tokens), wanted)
+    published.assert_close(opened.score(opened.state(), tokens), wanted)
 
 
 @pytest.fixture
 def llama(tmp_path):
-    random_model("llama", DECODER).save_pretrained(tmp_path / "llama")
+    published.random_model("llama", DECODER).save_pretrained(tmp_path / "llama")
     return tmp_path / "llama"
 
 
@@ -183,4 +149,4 @@ def test_a_head_next_to_a_tied_embedding_is_a_copy(llama):
     tokens = np.arange(20)
     with torch.no_grad():
         wanted = model(torch.tensor(tokens)[None]).logits[0].numpy()
-    assert_close(opened.score(opened.state(), tokens), wanted)
+    published.assert_close(opened.score(opened.state(), tokens), wanted)
