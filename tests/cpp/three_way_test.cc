@@ -274,7 +274,11 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
-                             "mamba1:conv_width=8,mamba2,full"}) {
+                             "mamba1:conv_width=8,mamba2,full",
+                             "short-conv",
+                             "short-conv:conv_width=8:conv_bias=true,full",
+                             "rg-lru",
+                             "rg-lru:conv_width=0,short-conv:conv_width=2"}) {
     add(layers, Positions::kNone);
   }
   for (const char* layers :

@@ -101,6 +101,7 @@ STACKS = [
     dict(layers=["hgrn2", "rwkv6"]),
     dict(layers=["gla", "deltanet"]),
     dict(layers=["mamba1", "full"]),
+    dict(layers=["short-conv", "rg-lru"]),
     dict(layers=["mamba2+full"]),
 ]
 

@@ -12,7 +12,9 @@ from tarn.nn._latent import LatentMixer
 from tarn.nn._mamba import MambaMixer
 from tarn.nn._mixer import Mixer, register_mixer
 from tarn.nn._parallel import ParallelMixer
+from tarn.nn._rg_lru import RgLruMixer
 from tarn.nn._rwkv import RwkvMixer
+from tarn.nn._short_conv import ShortConvMixer
 from tarn.nn._softmax import GatedSoftmaxMixer, SoftmaxMixer
 
 __all__ = [
@@ -27,7 +29,9 @@ __all__ = [
     "Mixer",
     "MixtureOptions",
     "ParallelMixer",
+    "RgLruMixer",
     "RwkvMixer",
+    "ShortConvMixer",
     "SoftmaxMixer",
     "balance_loss",
     "make_attention",

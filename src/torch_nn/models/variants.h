@@ -156,7 +156,8 @@ inline std::vector<ModelConfig> GatedVariants() {
         "kda", "gdn:key_heads=1:negative_eigenvalues=true",
         "mamba2:key_heads=1:conv_width=2", "deltanet:conv_width=0",
         "gla:gate_rank=3,local:local_context=4", "mamba1",
-        "mamba1:gate_rank=3:conv_width=0,linear"}) {
+        "mamba1:gate_rank=3:conv_width=0,linear", "rg-lru:conv_width=2",
+        "short-conv:conv_bias=true,rg-lru:conv_width=0"}) {
     add(layers);
     add(layers).norm = Norm::kPost;
     ModelConfig& modern = add(layers);

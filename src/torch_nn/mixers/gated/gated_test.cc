@@ -49,7 +49,11 @@ const std::vector<Case>& Cases() {
       {"rwkv7", {{"d_value", "6"}}},
       {"rwkv7", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"mamba1", {}},
-      {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}}};
+      {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}},
+      {"short-conv", {}},
+      {"short-conv", {{"conv_width", "7"}, {"conv_bias", "true"}}},
+      {"rg-lru", {}},
+      {"rg-lru", {{"conv_width", "0"}}}};
   return cases;
 }
 
