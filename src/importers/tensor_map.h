@@ -22,8 +22,9 @@ class PublishedTensors {
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
-  /// The tensor, which has to have this shape. Throws FormatError.
-  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
+  /// The same of a tensor with this shape; FormatError for another one.
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
