@@ -35,9 +35,11 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
 
 /// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
 /// the fraction of a head's channels that rotate where the file does not say;
-/// without it all do, and the file cannot say. config: its d_key is known.
+/// without it all do, and the file cannot say. theta: of a file that does not
+/// say. config: its d_key is known.
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part = std::nullopt);
+                std::optional<double> part = std::nullopt,
+                double theta = 10000.0);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,
@@ -65,5 +67,6 @@ std::vector<Importer> SoftmaxImporters();  // llama.cc
 std::vector<Importer> MambaImporters();    // mamba.cc
 std::vector<Importer> GraniteImporters();  // granite_hybrid.cc
 std::vector<Importer> QwenImporters();     // qwen_hybrid.cc
+std::vector<Importer> LfmImporters();      // lfm.cc
 
 }  // namespace tarn

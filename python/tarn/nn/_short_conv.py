@@ -1,5 +1,5 @@
 """The gated short convolution of LFM2 (Liquid AI 2025, arXiv 2511.23404): products of gates
-around a filter over the last few tokens. mixers/convolution/form.h on the C++ side has the
+around a filter over the last few tokens. mixers/short_conv/form.h on the C++ side has the
 equations."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// The runtime half of the mixer of mixers/convolution/form.h.
+// The runtime half of the mixer of mixers/short_conv/form.h.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tarn::mixers {
 
-namespace convolution {
+namespace short_conv {
 std::vector<RuntimeMixerRow> RuntimeMixers();
 }
 

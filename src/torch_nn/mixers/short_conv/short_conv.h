@@ -1,4 +1,4 @@
-// The module of LFM2's gated short convolution (mixers/convolution/form.h).
+// The module of LFM2's gated short convolution (mixers/short_conv/form.h).
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tarn::nn {
 
-namespace convolution {
+namespace short_conv {
 std::vector<MixerRow> Mixers();
 }
 

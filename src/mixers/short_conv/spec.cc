@@ -1,10 +1,10 @@
-#include "mixers/convolution/spec.h"
+#include "mixers/short_conv/spec.h"
 
 #include "core/error.h"
 #include "core/text.h"
-#include "mixers/convolution/form.h"
+#include "mixers/short_conv/form.h"
 
-namespace tarn::mixers::convolution {
+namespace tarn::mixers::short_conv {
 namespace {
 
 std::vector<NamedShape> Weights(const ModelConfig& layer) {
@@ -50,8 +50,8 @@ void Check(const ModelConfig& layer) {
 std::vector<MixerSpec> Mixers() {
   return {
       {.name = "short-conv",
-       .family = "convolution",
-       .sections = {"short_convolution", "convolution"},
+       .family = "short_conv",
+       .sections = {"short_convolution", "short_conv"},
        .can = {.bidirectional = false,
                .recurrent = true,
                .rotary = false,
@@ -67,4 +67,4 @@ std::vector<MixerSpec> Mixers() {
        .place = 8}};
 }
 
-}  // namespace tarn::mixers::convolution
+}  // namespace tarn::mixers::short_conv

@@ -1,7 +1,7 @@
-#include "mixers/convolution/runtime.h"
+#include "mixers/short_conv/runtime.h"
 
 #include "mixers/common/runtime_convolution.h"
-#include "mixers/convolution/form.h"
+#include "mixers/short_conv/form.h"
 
 namespace tarn::mixers {
 namespace {
@@ -63,7 +63,7 @@ std::unique_ptr<RuntimeMixer> NewShortConv(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<RuntimeMixerRow> convolution::RuntimeMixers() {
+std::vector<RuntimeMixerRow> short_conv::RuntimeMixers() {
   return {{"short-conv", nullptr, NewShortConv}};
 }
 

@@ -1,6 +1,6 @@
-#include "torch_nn/mixers/convolution/convolution.h"
+#include "torch_nn/mixers/short_conv/short_conv.h"
 
-#include "mixers/convolution/form.h"
+#include "mixers/short_conv/form.h"
 #include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/mixer.h"
@@ -103,7 +103,7 @@ std::shared_ptr<Mixer> NewShortConv(const ModelConfig& layer,
 
 }  // namespace
 
-std::vector<MixerRow> convolution::Mixers() {
+std::vector<MixerRow> short_conv::Mixers() {
   return {{"short-conv", NewShortConv}};
 }
 

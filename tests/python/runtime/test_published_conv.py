@@ -1,0 +1,109 @@
+"""LFM2 with its mixtures and RecurrentGemma as transformers' own classes write them: logits
+of the runtime are those of the classes, and what tarn cannot run is refused by name."""
+
+import json
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
+published = pytest.importorskip("published")
+
+LFM2 = dict(
+    vocab_size=97,
+    hidden_size=36,
+    intermediate_size=60,
+    num_hidden_layers=4,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    layer_types=["conv", "full_attention", "conv", "conv"],
+    block_multiple_of=8,
+    pad_token_id=None,
+    eos_token_id=None,
+)
+CASES = [
+    ("lfm2", LFM2),
+    (
+        "lfm2",
+        {**LFM2, "conv_bias": True, "conv_L_cache": 7, "tie_word_embeddings": False,
+         "block_auto_adjust_ff_dim": False},
+    ),
+    (
+        "lfm2",
+        {**LFM2, "layer_types": None, "full_attn_idxs": [0, 3], "conv_L_cache": 2,
+         "block_ffn_dim_multiplier": 1.3, "num_key_value_heads": 6, "head_dim": 10},
+    ),
+]  # fmt: skip
+NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
+
+
+@pytest.mark.parametrize(("kind", "keys"), CASES, ids=NAMES)
+def test_logits_are_those_of_the_definer(kind, keys, tmp_path):
+    published.assert_definer_agrees(kind, keys, tmp_path)
+
+
+def changed(folder, **keys):
+    path = folder / "config.json"
+    config = {**json.loads(path.read_text()), **keys}
+    path.write_text(json.dumps({name: v for name, v in config.items() if v != "absent"}))
+    return folder
+
+
+@pytest.fixture
+def lfm2(tmp_path):
+    published.random_model("lfm2", LFM2).save_pretrained(tmp_path / "lfm2")
+    return tmp_path / "lfm2"
+
+
+def test_the_keys_of_the_first_files_mean_the_same(lfm2):
+    """As the authors' own files have them: other names, and keys that nothing reads."""
+    changed(
+        lfm2,
+        layer_types="absent",
+        full_attn_idxs=[1],
+        intermediate_size="absent",
+        block_ff_dim=60,
+        tie_word_embeddings="absent",
+        tie_embedding=True,
+        rope_parameters="absent",
+        rope_theta=1000000.0,
+        theta=1000000.0,
+        num_heads=6,
+        conv_dim=36,
+        conv_dim_out=36,
+        block_dim=36,
+        block_norm_eps=1e-5,
+        block_use_swiglu=True,
+        use_pos_enc=True,
+    )
+    model = transformers.AutoModelForCausalLM.from_pretrained(lfm2).eval()
+    tokens = np.arange(60) % 97
+    wanted = published.definer_logits(model, tokens)
+    opened = runtime.Model(lfm2)
+    published.assert_close(opened.score(opened.state(), tokens), wanted)
+
+
+REFUSED = [
+    (dict(conv_L_cache=1), "conv_L_cache: want an integer from 2 to 8"),
+    (dict(conv_L_cache=4), "conv.weight: want shape"),
+    (
+        dict(layer_types=["conv", "full_attention", "conv", "linear"]),
+        "layer_types: want 'conv' or 'full_attention', got 'linear'",
+    ),
+    (dict(layer_types=["conv"] * 3), "layer_types: want a list of 4"),
+    (dict(layer_types=["conv"] * 4), "want a tensor 'model.layers.1.conv.in_proj.weight'"),
+    (dict(conv_bias=True), "want a tensor 'model.layers.0.conv.in_proj.bias'"),
+    (dict(block_ffn_dim_multiplier=-1.0), "block_ffn_dim_multiplier: want a factor"),
+    (dict(block_multiple_of=256), "want shape"),
+    (dict(full_attn_idxs=[-1]), "full_attn_idxs: want a list of integers"),
+    (dict(rope_parameters={"rope_type": "yarn"}), "rope_type: want 'default', 'linear'"),
+    (dict(new_option=3), "want keys that tarn knows .*'new_option': 3"),
+]
+
+
+@pytest.mark.parametrize(("keys", "message"), REFUSED, ids=[str(keys) for keys, _ in REFUSED])
+def test_what_cannot_be_run_is_refused_by_name(keys, message, lfm2):
+    with pytest.raises(Exception, match=message):
+        runtime.Model(changed(lfm2, **keys))
