@@ -264,6 +264,9 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gdn",
                              "kda",
                              "mamba2:key_heads=2:conv_width=0",
+                             "mamba2:mamba2_norm=false:least_step=0.3",
+                             "mamba2:mamba2_norm_first=true:key_heads=2:least_"
+                             "step=0.2:most_step=0.6",
                              "gla:gate_rank=3",
                              "deltanet:key_heads=1:negative_eigenvalues=true",
                              "deltanet:conv_width=0",
@@ -274,6 +277,9 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "mamba1:selection_norm=true",
+                             "mamba1:selection_norm=true:selection_norm_eps=0."
+                             "3,full",
                              "mamba1:conv_width=8,mamba2,full"}) {
     add(layers, Positions::kNone);
   }
