@@ -463,7 +463,8 @@ std::vector<ModelConfig> MixtureConfigs() {
       SetConfigField(config, "d_expert", "24");
       SetConfigField(config, "expert_part", row & 1 ? "relu2" : "swiglu");
       if (row & 2) {
-        SetConfigField(config, "router", "sigmoid");
+        SetConfigField(config, "router",
+                       row & 1 ? "biased-sigmoid" : "sigmoid");
         SetConfigField(config, "router_scale", "1.5");
         SetConfigField(config, "d_shared", "40");
         SetConfigField(config, "shared_gate", row & 1 ? "true" : "false");
@@ -561,6 +562,9 @@ std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
       weight.mul_(Contains(name, "weight") ? 0.25 : 0.0);
       if (Contains(name, "bias")) weight.add_(8.0);
     }
+  }
+  for (auto& item : model->named_buffers()) {
+    if (Contains(item.key(), "router_bias")) item.value().normal_(0, 0.3);
   }
   return model;
 }

@@ -251,6 +251,7 @@ inline std::vector<ModelConfig> GatedVariants() {
     SetConfigField(config, "experts", "4");
     SetConfigField(config, "d_shared", shared);
     SetConfigField(config, "shared_gate", *shared == '5' ? "true" : "false");
+    if (*shared == '0') SetConfigField(config, "router", "biased-sigmoid");
   }
   configs.push_back(OfImages(SmallConfig(Arch::kDecoder)));
   configs.back().feed_forward = FeedForwardOf("channel-mix");
