@@ -4,6 +4,10 @@
 
 namespace tarn {
 
+WeightPart Times(const WeightPart& part, float factor) {
+  return factor == 1.0f ? part : part.Scaled(factor);
+}
+
 void AddGatedUnit(const std::string& own, const std::string& theirs,
                   const GatedUnitNames& names, PublishedTensors& from,
                   ImportedTensors& to) {
@@ -40,7 +44,7 @@ void AddExperts(const ModelConfig& config, const std::string& own,
            WeightPart::Stacked(parts).Reshaped({experts, out, in}));
   };
   stack("linear1", names.gate, width, d_model);
-  stack("linear3", names.up, width, d_model);
+  if (names.up != nullptr) stack("linear3", names.up, width, d_model);
   stack("linear2", names.down, d_model, width);
 }
 

@@ -94,6 +94,30 @@ ModelConfig ReadLfm2(PublishedConfig& from) {
   return config;
 }
 
+// Experts in all layers but the first ones. What a router's sum of scores has
+// added to it, 1e-6, is not: a weight of an expert changes by that part.
+ModelConfig ReadLfm2Moe(PublishedConfig& from) {
+  ModelConfig config = ReadLfmStack(from);
+  config.d_ff = from.Integer("intermediate_size", 1, kMostLfm, 7168);
+  config.feed_forward = FeedForwardOf("moe");
+  SetKey(config, "experts", from.Integer("num_experts", 1, 4096, 32));
+  SetKey(config, "experts_per_token",
+         from.Integer("num_experts_per_tok", 1, 256, 4));
+  SetKey(config, "d_expert",
+         from.Integer("moe_intermediate_size", 1, kMostLfm, 1792));
+  const bool biased = from.Flag("use_expert_bias", true);
+  config.own.insert_or_assign("router", int64_t{biased ? 2 : 1});  // of sigma
+  SetKey(config, "router_normalize", from.Flag("norm_topk_prob", true));
+  SetKey(config, "router_scale", from.Real("routed_scaling_factor", 1.0));
+  from.Ignore({"output_router_logits"});
+  const int64_t dense = from.Integer("num_dense_layers", 0, kMostLfm, 2);
+  for (int64_t i = 0; i < std::min(dense, config.n_layers); ++i) {
+    config.layers[static_cast<size_t>(i)].options.push_back(
+        {"feed_forward", "swiglu"});
+  }
+  return config;
+}
+
 // Rows of in_proj: the gates before the convolution, those after it, and what
 // both multiply: keys, queries and values.
 void AddShortConv(const ModelConfig& view, const std::string& own,
@@ -125,9 +149,23 @@ void AddLfmSoftmax(const std::string& own, const std::string& theirs,
   to.AddLinear(from, own + "out_projection", theirs + "out_proj");
 }
 
-void LfmTensors(const ModelConfig& config, PublishedTensors& from,
+void AddLfmPart(const ModelConfig& view, const std::string& own,
+                const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to) {
   constexpr GatedUnitNames kNames = {"w1", "w3", "w2"};
+  if (view.feed_forward != FeedForwardOf("moe")) {
+    AddGatedUnit(own, theirs, kNames, from, to);
+    return;
+  }
+  to.AddLinear(from, own + "router", theirs + "gate");
+  if (KeyOf<int64_t>(view, "router") == 2) {
+    to.Add(own + "router_bias", from(theirs + "expert_bias"));
+  }
+  AddExperts(view, own, theirs + "experts.", kNames, from, to);
+}
+
+void LfmTensors(const ModelConfig& config, PublishedTensors& from,
+                ImportedTensors& to) {
   to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const ModelConfig view = LayerView(config, i);
@@ -138,7 +176,7 @@ void LfmTensors(const ModelConfig& config, PublishedTensors& from,
     } else {
       AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
     }
-    AddGatedUnit(own, theirs + "feed_forward.", kNames, from, to);
+    AddLfmPart(view, own, theirs + "feed_forward.", from, to);
     to.AddLinear(from, own + "norm1", theirs + "operator_norm");
     to.AddLinear(from, own + "norm2", theirs + "ffn_norm");
   }
@@ -149,7 +187,8 @@ void LfmTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> LfmImporters() {
-  return {{"lfm2", ReadLfm2, LfmTensors}};
+  return {{"lfm2", ReadLfm2, LfmTensors},
+          {"lfm2_moe", ReadLfm2Moe, LfmTensors}};
 }
 
 }  // namespace tarn

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "importers/published_config.h"
 #include "weights/weight_view.h"
 
 namespace tarn {
@@ -16,8 +17,13 @@ namespace tarn {
 /// Tensors of one source by their names, of which it remembers the asked-for.
 class PublishedTensors {
  public:
-  explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
-      : source_(std::move(source)) {}
+  /// config: of the same directory.
+  PublishedTensors(std::shared_ptr<const WeightSource> source,
+                   PublishedConfig config)
+      : source_(std::move(source)), config_(std::move(config)) {}
+
+  /// For what no key of tarn's holds, such as factors of single matrices.
+  PublishedConfig& config() { return config_; }
 
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
@@ -37,6 +43,7 @@ class PublishedTensors {
 
  private:
   const std::shared_ptr<const WeightSource> source_;
+  PublishedConfig config_;
   std::vector<std::string> read_, skipped_;
 };
 
@@ -50,9 +57,7 @@ class GroupedRows {
               const std::vector<int64_t>& heights);
   /// part: groups times the sum of `heights` rows.
   GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
-      : rows_(std::move(part)),
-        groups_(groups),
-        heights_(std::move(heights)) {}
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
   /// This part of all groups, one below the other. O(groups).
   WeightPart operator[](size_t part) const;
 
