@@ -25,7 +25,7 @@ def disturb(model):
                 continue
             weight.add_(torch.randn_like(weight), alpha=0.3 / weight.shape[-1] ** 0.5)
         for name, buffer in model.named_buffers():
-            if name.endswith("correction_bias"):  # of routers
+            if name.endswith(("correction_bias", "expert_bias")):  # of routers
                 buffer.normal_(0, 0.3)
     return model
 

@@ -23,6 +23,21 @@ LFM2 = dict(
     pad_token_id=None,
     eos_token_id=None,
 )
+MOE = dict(
+    vocab_size=97,
+    hidden_size=36,
+    intermediate_size=44,
+    moe_intermediate_size=20,
+    num_hidden_layers=4,
+    num_attention_heads=6,
+    num_key_value_heads=3,
+    layer_types=["conv", "conv", "full_attention", "conv"],
+    num_dense_layers=1,
+    num_experts=6,
+    num_experts_per_tok=3,
+    pad_token_id=None,
+    eos_token_id=None,
+)
 CASES = [
     ("lfm2", LFM2),
     (
@@ -34,6 +49,17 @@ CASES = [
         "lfm2",
         {**LFM2, "layer_types": None, "full_attn_idxs": [0, 3], "conv_L_cache": 2,
          "block_ffn_dim_multiplier": 1.3, "num_key_value_heads": 6, "head_dim": 10},
+    ),
+    ("lfm2_moe", MOE),
+    (
+        "lfm2_moe",
+        {**MOE, "use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0,
+         "routed_scaling_factor": 1.7, "conv_bias": True, "tie_word_embeddings": False},
+    ),
+    (
+        "lfm2_moe",
+        {**MOE, "num_dense_layers": 9, "num_key_value_heads": 6, "conv_L_cache": 4,
+         "rope_parameters": dict(rope_type="linear", rope_theta=500.0, factor=2.0)},
     ),
 ]  # fmt: skip
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
