@@ -87,7 +87,7 @@ TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
             "clustered, improved-clustered, causal-improved-clustered, "
             "reformer, aft-full, aft-simple, retnet, lightning, mamba2, gla, "
             "hgrn2, deltanet, gdn, kda, rwkv6, rwkv7, gated-full, mamba1, "
-            "short-conv, rg-lru, or up to 3 of them with '+' between"},
+            "short-conv, rg-lru, mlstm, or up to 3 of them with '+' between"},
            {"task", "derived", "one of lm, classify, seq2seq, image, ctc"},
            {"bits", "64", "an integer from 1 to 63"},
            {"positions", "", "one of none, sinusoidal, learned, rotary"}}) {

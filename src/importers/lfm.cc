@@ -63,6 +63,12 @@ ModelConfig ReadLfmStack(PublishedConfig& from) {
   SetKey(config, "conv_bias", from.Flag("conv_bias", false));
   ReadRotary(from, config, std::nullopt, 1e6);
   ReadLfmLayers(from, config);
+  const auto rotated = [](const LayerConfig& layer) {
+    return layer.attention == MixerKind("full");
+  };
+  if (std::none_of(config.layers.begin(), config.layers.end(), rotated)) {
+    config.positions = Positions::kNone;
+  }
   // Of the authors' code alone: transformers reads none of them.
   from.Ignore({"block_dim", "block_mlp_init_scale", "block_norm_eps",
                "block_out_init_scale", "block_use_swiglu",

@@ -281,6 +281,8 @@ std::vector<ModelConfig> GatedConfigs() {
                              "short-conv:conv_width=8:conv_bias=true,full",
                              "rg-lru",
                              "rg-lru:conv_width=0,short-conv:conv_width=2",
+                             "mlstm",
+                             "mlstm:gate_softcap=0.0,full",
                              "mamba1:selection_norm=true",
                              "mamba1:selection_norm=true:selection_norm_eps=0."
                              "3,full",

@@ -102,6 +102,7 @@ STACKS = [
     dict(layers=["gla", "deltanet"]),
     dict(layers=["mamba1", "full"]),
     dict(layers=["short-conv", "rg-lru"]),
+    dict(layers=["mlstm"]),
     dict(layers=["mamba2+full"]),
 ]
 

@@ -1,7 +1,7 @@
 // The layers of RetNet, Lightning, Mamba, Mamba-2, GLA, HGRN2, DeltaNet, Gated
-// DeltaNet, KDA, RWKV-6, RWKV-7, LFM2 and Griffin a second time: token by token
-// in double, each written from its paper's equations, and no code of the
-// project but the names of tensors and sizes.
+// DeltaNet, KDA, RWKV-6, RWKV-7, LFM2, Griffin and xLSTM a second time: token
+// by token in double, each written from its paper's equations, and no code of
+// the project but the names of tensors and sizes.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class ReferenceRecurrent {
   static bool Knows(const std::string& kind) {
     for (const char* known :
          {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-          "kda", "rwkv6", "rwkv7", "mamba1", "short-conv", "rg-lru"}) {
+          "kda", "rwkv6", "rwkv7", "mamba1", "short-conv", "rg-lru", "mlstm"}) {
       if (kind == known) return true;
     }
     return false;
@@ -47,6 +47,7 @@ class ReferenceRecurrent {
     if (Is("mamba1")) return Mamba(x);
     if (Is("short-conv")) return ShortConv(x);
     if (Is("rg-lru")) return Lru(x);
+    if (Is("mlstm")) return Mlstm(x);
     return kind_.starts_with("rwkv") ? Rwkv(x, first) : Gated(x);
   }
 
@@ -435,6 +436,62 @@ class ReferenceRecurrent {
         o[c] = h[c] * z / 2 * (1 + std::tanh(inner));
       }
       out.push_back(Linear("out_projection", o));
+    }
+    return out;
+  }
+
+  // mLSTM (Beck et al. 2024, arXiv 2405.04517, eq. (19)-(27)) without its
+  // running maximum, which double does not need: only the 1e-6 knows of it.
+  Rows Mlstm(const Rows& x) const {
+    const double cap = KeyOf<double>(c_, "gate_softcap");
+    const auto capped = [&](Row y) {
+      return cap == 0 ? y : Each(std::move(y), [cap](double v) {
+        return cap * std::tanh(v / cap);
+      });
+    };
+    const size_t heads = static_cast<size_t>(heads_);
+    const size_t wide = static_cast<size_t>(values_);
+    const size_t deep = static_cast<size_t>(keys_);
+    Row c(heads * deep * wide), n(heads * deep), m(heads);
+    Rows out;
+    for (const Row& row : x) {
+      const Row q = Linear("query_projection", row);
+      const Row k = Linear("key_projection", row);
+      const Row v = Linear("value_projection", row);
+      const Row i = capped(Linear("input_projection", row));
+      const Row f = capped(Linear("forget_projection", row));
+      Row h(heads * wide);
+      for (size_t a = 0; a < heads; ++a) {
+        const double kept = Sigma(f[a]);
+        m[a] = std::max(std::log(kept) + m[a], i[a]);
+        double sum = 0;
+        for (size_t d = a * deep; d < (a + 1) * deep; ++d) {
+          const double scaled = q[d] / std::sqrt(static_cast<double>(deep));
+          n[d] = kept * n[d] + std::exp(i[a]) * k[d];
+          sum += n[d] * scaled;
+          for (size_t e = 0; e < wide; ++e) {
+            double& entry = c[d * wide + e];
+            entry = kept * entry + std::exp(i[a]) * k[d] * v[a * wide + e];
+            h[a * wide + e] += entry * scaled;
+          }
+        }
+        sum = std::max(std::fabs(sum), 1.0) + 1e-6 * std::exp(m[a]);
+        for (size_t e = 0; e < wide; ++e) h[a * wide + e] /= sum;
+      }
+      const Row weight = Weight("norm.weight");
+      const Row z = Linear("gate_projection", row);
+      for (size_t a = 0; a < heads; ++a) {
+        double mean = 0, square = 0;
+        for (size_t e = 0; e < wide; ++e) mean += h[a * wide + e] / values_;
+        for (size_t e = 0; e < wide; ++e) {
+          square += std::pow(h[a * wide + e] - mean, 2) / values_;
+        }
+        for (size_t at = a * wide; at < (a + 1) * wide; ++at) {
+          h[at] = (h[at] - mean) / std::sqrt(square + c_.norm_eps) *
+                  weight[at] * Sigma(z[at]);
+        }
+      }
+      out.push_back(Linear("out_projection", h));
     }
     return out;
   }

@@ -12,7 +12,7 @@ from conftest import PROGRAM, TINY, figures, log, products, train
 TARN = pathlib.Path(PROGRAM).with_name("tarn")
 KINDS = [
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "mamba1", "short-conv", "rg-lru",
+    "mamba1", "short-conv", "rg-lru", "mlstm",
 ]  # fmt: skip
 FLAGS = [*TINY, "--schedule", "constant", "--positions", "none"]
 # The one that sees a few tokens alone has a preset with softmax layers between.

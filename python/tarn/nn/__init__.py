@@ -11,6 +11,7 @@ from tarn.nn._gated import GatedMixer
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mamba import MambaMixer
 from tarn.nn._mixer import Mixer, register_mixer
+from tarn.nn._mlstm import MlstmMixer
 from tarn.nn._parallel import ParallelMixer
 from tarn.nn._rg_lru import RgLruMixer
 from tarn.nn._rwkv import RwkvMixer
@@ -28,6 +29,7 @@ __all__ = [
     "MambaMixer",
     "Mixer",
     "MixtureOptions",
+    "MlstmMixer",
     "ParallelMixer",
     "RgLruMixer",
     "RwkvMixer",

@@ -65,7 +65,7 @@ const Kind kKinds[] = {
     {"DecayFamilies", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
-     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru"},
+     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
     {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},

@@ -177,6 +177,9 @@ const ConfigVariant kVariants[] = {
     {"Mamba1", [](ModelConfig& c) { SetLayers(c, "mamba1"); }},
     {"ShortConv", [](ModelConfig& c) { SetLayers(c, "short-conv"); }},
     {"RgLru", [](ModelConfig& c) { SetLayers(c, "rg-lru"); }},
+    {"Mlstm", [](ModelConfig& c) { SetLayers(c, "mlstm"); }},
+    {"MlstmUncapped",
+     [](ModelConfig& c) { SetLayers(c, "mlstm:gate_softcap=0.0,full"); }},
     {"GatedConvolutions",
      [](ModelConfig& c) {
        SetLayers(c,

@@ -82,9 +82,10 @@ std::vector<Case> Cases() {
       SetKey(c, "local_context", kind == MixerKind("local") ? 4 : 0);
     });
   }
-  for (const char* name : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
-                           "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-                           "gated-full", "mamba1", "short-conv", "rg-lru"}) {
+  for (const char* name :
+       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
+        "kda", "rwkv6", "rwkv7", "gated-full", "mamba1", "short-conv", "rg-lru",
+        "mlstm"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }

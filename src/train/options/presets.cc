@@ -98,6 +98,7 @@ const std::vector<Preset>& Presets() {
       Recurrent("mamba2", "Mamba-2, trained by `make demo`"),
       Mamba(),
       Hawk(),
+      Recurrent("mlstm", "mLSTM of xLSTM, like gdn"),
       Recurrent("retnet", "RetNet, like gdn", "rotary"),
       Recurrent("gla", "gated linear attention, like gdn"),
       Recurrent("hgrn2", "HGRN2, like gdn"),

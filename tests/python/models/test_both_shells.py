@@ -27,7 +27,7 @@ LEARNED = dict(positions="learned")
 FACTORS = dict(embedding_factor=3.0, residual_factor=0.4, logit_factor=2.0, norm_offset=1.0)
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1", "short-conv", "rg-lru",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ STACKS = [
     dict(layers=["hgrn2", "lightning"]),
     dict(layers=["mamba1", "linear"]),
     dict(layers=["short-conv", "rg-lru"]),
+    dict(layers=["mlstm", "linear"]),
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
     dict(layers=["rwkv7", "linear"], feed_forward="channel-mix"),

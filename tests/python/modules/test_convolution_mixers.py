@@ -1,5 +1,6 @@
-"""`tarn.nn.ShortConvMixer` and `RgLruMixer` against the layers of LFM2 and RecurrentGemma
-that transformers has: values, steps and gradients with the same weights."""
+"""`tarn.nn.ShortConvMixer`, `RgLruMixer` and `MlstmMixer` against the layers of LFM2,
+RecurrentGemma and xLSTM that transformers has: values, steps and gradients with the same
+weights."""
 
 import pytest
 import torch
@@ -80,6 +81,37 @@ def griffin(biased):
     return ours, called, pairs
 
 
+def xlstm(_):
+    lstm = pytest.importorskip("transformers.models.xlstm.modeling_xlstm")
+    config = pytest.importorskip("transformers").xLSTMConfig(
+        hidden_size=D, num_heads=HEADS, qk_dim_factor=2.0, v_dim_factor=1.0,
+        autocast_kernel_dtype="float32", chunk_size=16,
+    )  # fmt: skip
+    torch.manual_seed(7)
+    theirs = lstm.xLSTMLayer(config)
+    disturb(theirs)
+    ours = nn.make_attention(D, HEADS, "mlstm", d_key=6, d_value=3, norm_eps=config.norm_eps)
+    names = {
+        "query": "q", "key": "k", "value": "v", "gate": "ogate_preact", "input": "igate_preact",
+        "forget": "fgate_preact", "out": "out_proj",
+    }  # fmt: skip
+    copied = {
+        f"{name}_projection.{part}": tensor
+        for name, published in names.items()
+        for part, tensor in theirs.get_submodule(published).named_parameters()
+    }
+    copied["norm.weight"] = theirs.multihead_norm.weight
+    ours.load_state_dict(copied)
+    ours.double(), theirs.double().eval()
+    pairs = {
+        "input_projection.bias": theirs.igate_preact.bias,
+        "forget_projection.weight": theirs.fgate_preact.weight,
+        "norm.weight": theirs.multihead_norm.weight,
+        "value_projection.weight": theirs.v.weight,
+    }
+    return ours, lambda x: theirs(x)[0], pairs
+
+
 @torch.no_grad()
 def disturb(module):
     for weight in module.parameters():
@@ -87,7 +119,7 @@ def disturb(module):
 
 
 BOTH = pytest.mark.parametrize(
-    "pair, biased", [(lfm2, False), (lfm2, True), (griffin, True)], ids=str
+    "pair, biased", [(lfm2, False), (lfm2, True), (griffin, True), (xlstm, False)], ids=str
 )
 
 

@@ -1,4 +1,4 @@
-"""Gated mixers, RWKV, Mamba-1, short convolutions, RG-LRU and the softmax attention of
+"""Gated mixers, RWKV, Mamba-1, short convolutions, RG-LRU, mLSTM and the softmax attention of
 hybrids as layers by themselves: gradients, composed forms, other dtypes, padding, first
 values, refusals. Whole models of them stand in tests/python/models."""
 
@@ -16,8 +16,8 @@ FORMS = [name for name, row in tables.mixers().items() if row["form"] is not Non
 RWKV = ["rwkv6", "rwkv7"]
 SOFTMAX = "gated-full"
 MAMBA = "mamba1"
-CONVOLUTION, LRU = "short-conv", "rg-lru"
-KINDS = [*FORMS, *RWKV, SOFTMAX, MAMBA, CONVOLUTION, LRU]
+CONVOLUTION, LRU, MLSTM = "short-conv", "rg-lru", "mlstm"
+KINDS = [*FORMS, *RWKV, SOFTMAX, MAMBA, CONVOLUTION, LRU, MLSTM]
 
 
 def sizes_of(kind):
@@ -41,6 +41,7 @@ def test_every_form_has_a_module():
     assert type(layer_of(MAMBA)) is nn.MambaMixer
     assert type(layer_of(CONVOLUTION)) is nn.ShortConvMixer
     assert type(layer_of(LRU)) is nn.RgLruMixer
+    assert type(layer_of(MLSTM)) is nn.MlstmMixer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -117,7 +118,8 @@ def test_states_of_16_bit_weights_are_float32(kind):
     # A rounding of 2^-9 in each of a dozen numbers in sequence.
     torch.testing.assert_close(given.float(), wanted, rtol=0, atol=0.15)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layer_of(kind)(x).dtype == torch.bfloat16
+        # A bias of the output, which joins after the last product, stays float32.
+        assert layer_of(kind)(x).dtype == (torch.float32 if kind == LRU else torch.bfloat16)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -157,7 +159,11 @@ def test_first_values():
         ("kda", dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("mamba2", dict(conv_width=9), "conv_width"),
         ("mamba2", dict(least_step=2.0, most_step=1.0), "most_step: want 0 or at least least_step"),
-        ("mamba2", dict(mamba2_norm=False, mamba2_norm_first=True), "mamba2_norm_first: want false"),
+        (
+            "mamba2",
+            dict(mamba2_norm=False, mamba2_norm_first=True),
+            "mamba2_norm_first: want false",
+        ),
         (MAMBA, dict(d_key=129), "d_key: want at most 128"),
         (MAMBA, dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         (CONVOLUTION, dict(conv_width=0), "conv_width: want from 2 to 8"),

@@ -50,10 +50,11 @@ CASES = [
         {**LFM2, "layer_types": None, "full_attn_idxs": [0, 3], "conv_L_cache": 2,
          "block_ffn_dim_multiplier": 1.3, "num_key_value_heads": 6, "head_dim": 10},
     ),
+    ("lfm2", {**LFM2, "layer_types": ["conv"] * 4}),
     ("lfm2_moe", MOE),
     (
         "lfm2_moe",
-        {**MOE, "use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0,
+        {**MOE, "use_expert_bias": False, "norm_topk_prob": False, "num_dense_layers": 0, "num_experts": 7,
          "routed_scaling_factor": 1.7, "conv_bias": True, "tie_word_embeddings": False},
     ),
     (
@@ -113,7 +114,7 @@ def test_the_keys_of_the_first_files_mean_the_same(lfm2):
 
 REFUSED = [
     (dict(conv_L_cache=1), "conv_L_cache: want an integer from 2 to 8"),
-    (dict(conv_L_cache=4), "conv.weight: want shape"),
+    (dict(conv_L_cache=4), "conv.weight.* want shape .36, 1, 4., got .36, 1, 3."),
     (
         dict(layer_types=["conv", "full_attention", "conv", "linear"]),
         "layer_types: want 'conv' or 'full_attention', got 'linear'",

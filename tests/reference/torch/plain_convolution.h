@@ -1,7 +1,9 @@
-// The layers of LFM2 (arXiv 2511.23404) and Griffin (arXiv 2402.19427, eq.
-// (1)-(4)) again, token by token from their equations, for plain_model.h.
+// The layers of LFM2 (arXiv 2511.23404), Griffin (arXiv 2402.19427, eq.
+// (1)-(4)) and xLSTM (arXiv 2405.04517, eq. (19)-(27)) again, token by token
+// from their equations, for plain_model.h.
 #pragma once
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,6 +18,9 @@ inline bool IsShortConv(const ModelConfig& layer) {
 }
 inline bool IsLru(const ModelConfig& layer) {
   return std::string(Name(layer.attention)) == "rg-lru";
+}
+inline bool IsMlstm(const ModelConfig& layer) {
+  return std::string(Name(layer.attention)) == "mlstm";
 }
 
 class ConvolutionLoop {
@@ -56,6 +61,52 @@ class ConvolutionLoop {
           z / 2 *
           (1 + torch::tanh(0.7978845608028654 * (z + 0.044715 * z.pow(3))));
       out.push_back(Map("out", h * gelu));
+    }
+    return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
+  }
+
+  // With gates that are not divided by a running maximum: sums of exponentials
+  // that float64 holds.
+  torch::Tensor Mlstm(const ModelConfig& layer, const torch::Tensor& x) const {
+    std::vector<torch::Tensor> out;
+    const int64_t heads = layer.n_heads;
+    const double cap = KeyOf<double>(layer, "gate_softcap");
+    const auto gate = [&](const char* name, const torch::Tensor& row) {
+      const torch::Tensor y = Map(name, row);  // [B, H]
+      return cap == 0 ? y : cap * torch::tanh(y / cap);
+    };
+    torch::Tensor c = torch::zeros(
+        {x.size(0), heads, layer.d_key, layer.d_value}, x.options());
+    torch::Tensor n =
+        torch::zeros({x.size(0), heads, layer.d_key}, x.options());
+    torch::Tensor m = torch::zeros({x.size(0), heads}, x.options());
+    for (int64_t t = 0; t < x.size(1); ++t) {
+      const torch::Tensor row = x.select(1, t);
+      const auto split = [&](const char* name, int64_t width) {
+        return Map(name, row).view({-1, heads, width});
+      };
+      const torch::Tensor q =
+          split("query", layer.d_key) / std::sqrt(1.0 * layer.d_key);
+      const torch::Tensor k = split("key", layer.d_key);
+      const torch::Tensor v = split("value", layer.d_value);
+      const torch::Tensor i = gate("input", row);
+      const torch::Tensor f = 1 / (1 + torch::exp(-gate("forget", row)));
+      m = torch::maximum(torch::log(f) + m, i).detach();
+      const torch::Tensor written = torch::exp(i).unsqueeze(-1) * k;
+      c = f.unsqueeze(-1).unsqueeze(-1) * c +
+          written.unsqueeze(-1) * v.unsqueeze(-2);
+      n = f.unsqueeze(-1) * n + written;
+      const torch::Tensor read = (c * q.unsqueeze(-1)).sum(2);
+      const torch::Tensor sum =
+          torch::maximum((n * q).sum(-1).abs(), torch::ones_like(m)) +
+          1e-6 * torch::exp(m);
+      const torch::Tensor h = read / sum.unsqueeze(-1);
+      const torch::Tensor centred = h - h.mean(-1, true);
+      const torch::Tensor root =
+          torch::sqrt(centred.pow(2).mean(-1, true) + layer.norm_eps);
+      const torch::Tensor z = 1 / (1 + torch::exp(-Map("gate", row)));
+      out.push_back(
+          Map("out", (centred / root).flatten(1) * At("norm.weight") * z));
     }
     return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
   }

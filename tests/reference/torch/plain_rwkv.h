@@ -133,7 +133,7 @@ class RwkvLoop {
 
 inline bool IsRecurrent(const ModelConfig& layer) {
   return IsGated(layer) || IsRwkv(layer) || IsMamba(layer) ||
-         IsShortConv(layer) || IsLru(layer);
+         IsShortConv(layer) || IsLru(layer) || IsMlstm(layer);
 }
 
 // prefix: of the layer's tensors, "layers.0.attention." or "".
@@ -147,6 +147,7 @@ inline torch::Tensor RecurrentMix(
   if (IsMamba(layer)) return MambaMix(layer, weights, prefix, x);
   if (IsShortConv(layer)) return ConvolutionLoop(weights, prefix).ShortConv(x);
   if (IsLru(layer)) return ConvolutionLoop(weights, prefix).Lru(layer, x);
+  if (IsMlstm(layer)) return ConvolutionLoop(weights, prefix).Mlstm(layer, x);
   return GatedMix(layer, weights, prefix, x);
 }
 

@@ -56,6 +56,8 @@ const std::vector<Case>& Cases() {
       {"short-conv", {{"conv_width", "7"}, {"conv_bias", "true"}}},
       {"rg-lru", {}},
       {"rg-lru", {{"conv_width", "0"}}},
+      {"mlstm", {}},
+      {"mlstm", {{"gate_softcap", "0"}}},
       {"mamba1", {{"selection_norm", "true"}}},
       {"mamba1", {{"selection_norm", "true"}, {"selection_norm_eps", "0.3"}}}};
   return cases;

@@ -16,7 +16,7 @@ namespace {
 
 // Below this 1 - a^2 has no gradient, which would be infinite at 0; its root
 // is 1e-15, less than any float32 sum notices.
-constexpr double kLeastSquare = 1e-30;
+constexpr double kLeastLruSquare = 1e-30;
 
 // What the recurrence reads of the rows [B, T, C] of a call.
 struct LruRows {
@@ -178,7 +178,7 @@ class Lru : public Mixer {
                           (torch::softplus(WideRows(Lambda_)) * -kLruRate),
                       kept);
     const torch::Tensor roots =
-        (-torch::expm1(2 * rows.gates)).clamp_min(kLeastSquare).sqrt();
+        (-torch::expm1(2 * rows.gates)).clamp_min(kLeastLruSquare).sqrt();
     rows.inputs = Kept(torch::where(first, torch::ones_like(roots), roots) *
                            input_gate_.Of(u) * WideRows(u),
                        kept);
