@@ -173,6 +173,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
+      {"head_bias", "false"},
       {"value_residual", "true"},
       {"learned_bounds", "true"},
       {"norm_offset", "1.0"},

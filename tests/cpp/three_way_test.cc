@@ -389,6 +389,7 @@ std::vector<ModelConfig> BiasConfigs() {
         ModelConfig config = SmallConfig(arch);
         config.feed_forward = FeedForwardOf(part);
         config.feed_forward_bias = bias;
+        config.head_bias = bias == FeedForwardBias::kAll;
         config.norm = arch == Arch::kEncoder ? Norm::kAfter : Norm::kPre;
         configs.push_back(Finished(config));
       }
