@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMaxParameters = int64_t{1} << 40;
 constexpr int64_t kMaxStateValues = int64_t{1} << 30;
 // Tensors that are drawn or fixed, not trained.
-constexpr std::string_view kBuffers[] = {".omega", ".log_decay",
-                                         ".lower_bound"};
+constexpr std::string_view kBuffers[] = {".omega", ".log_decay", ".lower_bound",
+                                         ".router_bias"};
 
 using Shapes = std::vector<NamedShape>;
 

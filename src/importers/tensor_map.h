@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "importers/published_config.h"
 #include "weights/weight_view.h"
 
 namespace tarn {
@@ -16,12 +17,19 @@ namespace tarn {
 /// Tensors of one source by their names, of which it remembers the asked-for.
 class PublishedTensors {
  public:
-  explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
-      : source_(std::move(source)) {}
+  /// config: of the same directory.
+  PublishedTensors(std::shared_ptr<const WeightSource> source,
+                   PublishedConfig config)
+      : source_(std::move(source)), config_(std::move(config)) {}
+
+  /// For what no key of tarn's holds, such as factors of single matrices.
+  PublishedConfig& config() { return config_; }
 
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
+  /// The tensor, which has to have this shape. Throws FormatError.
+  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
@@ -34,7 +42,28 @@ class PublishedTensors {
 
  private:
   const std::shared_ptr<const WeightSource> source_;
+  PublishedConfig config_;
   std::vector<std::string> read_, skipped_;
+};
+
+/// A tensor whose rows come in equal groups, as one of queries, keys and values
+/// of each head in turn.
+class GroupedRows {
+ public:
+  /// heights: rows of the parts of a group. Throws FormatError where the tensor
+  /// is absent or has other rows than groups times their sum.
+  GroupedRows(PublishedTensors& from, const std::string& name, int64_t groups,
+              const std::vector<int64_t>& heights);
+  /// part: groups times the sum of `heights` rows.
+  GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
+  /// This part of all groups, one below the other. O(groups).
+  WeightPart operator[](size_t part) const;
+
+ private:
+  const WeightPart rows_;
+  const int64_t groups_;
+  const std::vector<int64_t> heights_;
 };
 
 /// What an importer fills in: tensors of tarn's model under their names.

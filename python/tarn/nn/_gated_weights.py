@@ -40,7 +40,11 @@ class GatedWeights(RecurrentMixer):
         super().__init__(view)
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
-        self.form: dict[str, Any] = row["form"]
+        self.form: dict[str, Any] = dict(row["form"])
+        self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
+        if self.form["skip"]:
+            self.form["gate_first"] = not view["mamba2_norm_first"]
+            self.steps = view["least_step"], view["most_step"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
         self.key_heads: int = view["key_heads"] if grouped else self.heads

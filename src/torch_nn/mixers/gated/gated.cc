@@ -19,7 +19,7 @@ class Gated : public Mixer {
   Gated(const GatedForm& form, const ModelConfig& layer, MixerPlace place)
       : Mixer(layer, place),
         form_(form),
-        s_(SizesOf(form, layer)),
+        s_(SizesOf(form_, layer)),
         negative_eigenvalues_(KeyOf<bool>(layer, "negative_eigenvalues")),
         depth_(DepthOf(layer, place)),
         weights_(*this, form_, s_, depth_) {}
@@ -195,7 +195,7 @@ class Gated : public Mixer {
                       rows.gate);
   }
 
-  const GatedForm& form_;
+  const GatedForm form_;
   const GatedSizes s_;
   const bool negative_eigenvalues_;
   const Depth depth_;
@@ -203,8 +203,8 @@ class Gated : public Mixer {
 };
 
 std::shared_ptr<Mixer> MakeGated(const ModelConfig& layer, MixerPlace place) {
-  return std::make_shared<Gated>(*FindGatedForm(Name(layer.attention)), layer,
-                                 place);
+  return std::make_shared<Gated>(
+      FormOf(*FindGatedForm(Name(layer.attention)), layer), layer, place);
 }
 
 }  // namespace
