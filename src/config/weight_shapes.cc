@@ -59,7 +59,7 @@ class ShapeList {
     if (!config_.tied_head) {
       Add("predictor.weight", {config_.Outputs(), config_.d_model});
     }
-    Add("predictor.bias", {config_.Outputs()});
+    if (config_.head_bias) Add("predictor.bias", {config_.Outputs()});
   }
   Shapes Take() { return std::move(shapes_); }
 

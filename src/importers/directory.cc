@@ -102,6 +102,7 @@ Result<ModelConfig> ImportConfig(std::string_view json,
     published.WantNull("quantization_config");
     ModelConfig config = row.config(published);
     published.RequireAllRead();
+    config.head_bias = false;  // no type of the table has one
     FinishConfig(config);
     return config;
   } catch (const Error& error) {

@@ -401,6 +401,7 @@ std::vector<ModelConfig> BiasConfigs() {
         ModelConfig config = SmallConfig(arch);
         config.feed_forward = FeedForwardOf(part);
         config.feed_forward_bias = bias;
+        config.head_bias = bias == FeedForwardBias::kAll;
         config.norm = arch == Arch::kEncoder ? Norm::kAfter : Norm::kPre;
         configs.push_back(Finished(config));
       }
@@ -439,6 +440,9 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  add("hgrn2:learned_bounds=true", Positions::kNone);
+  add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
+      Positions::kRotary);
   add("rwkv7:d_value=8:value_residual=true", Positions::kNone);
   add("linear,rwkv7:d_value=8:value_residual=true+full,"
       "rwkv7:d_value=8:value_residual=true",

@@ -29,7 +29,8 @@ enum class DecayGate {
   kHead,        // -exp(A_log) softplus(W_g x + dt_bias), one a head
   kChannel,     // the same a channel of a key, W_g of low rank
   kLogSigmoid,  // log sigma(W_g x + b) / 16 a channel, W_g of low rank
-  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f
+  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f;
+                // l is fixed, or learned: kernels/decay_gate/depth_bounds.h
 };
 /// What multiplies the normalised output.
 enum class OutputGate { kNone, kSilu, kSigmoid };
@@ -82,6 +83,11 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
   float least_step, most_step;      // between which dt is kept; most 0: no end
 
   /// Whether dt is kept between two numbers.

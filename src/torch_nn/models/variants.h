@@ -219,6 +219,11 @@ inline std::vector<ModelConfig> GatedVariants() {
   }
   add("linear,full:feed_forward=swiglu").feed_forward_bias =
       FeedForwardBias::kNone;
+  for (const bool tied : {false, true}) {
+    ModelConfig& config = add("linear,full");
+    config.head_bias = false;
+    config.tied_head = tied;
+  }
   // With the values of the first layer in the later ones, and a norm of the
   // input.
   for (const char* layers :
@@ -229,6 +234,12 @@ inline std::vector<ModelConfig> GatedVariants() {
     config.d_value = config.d_key;
     config.input_norm = true;
     config.feed_forward = FeedForwardOf("channel-mix");
+  }
+  // With bounds of the decay that all layers learn together.
+  for (const char* layers :
+       {"hgrn2:learned_bounds=true",
+        "full,hgrn2:learned_bounds=true,linear+hgrn2:learned_bounds=true"}) {
+    add(layers).n_layers = 3;
   }
   // Feed-forward parts with a row of their own in the state of each layer.
   for (const char* layers :

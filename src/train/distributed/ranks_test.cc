@@ -173,6 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=short-conv", "layers=rg-lru", "layers=mlstm",
                     "layers=rg-lru:conv_width=0,short-conv:conv_bias=true;"
                     "n_layers=2",
+                    "layers=hgrn2;n_layers=3;learned_bounds=true",
                     "layers=rwkv7;n_layers=3;value_residual=true;"
                     "input_norm=true",
                     "layers=mamba2+full:window=3:branch_factor=0.5,"

@@ -49,6 +49,7 @@ KINDS = [
     dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
+    dict(layers=["hgrn2", "linear+hgrn2"], learned_bounds=True),
     dict(layers=["linear+full", "linear+local"], local_context=5, **MODERN),
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),
@@ -56,7 +57,7 @@ KINDS = [
     dict(attention="mamba2", feed_forward="none"),
     dict(feed_forward="geglu"),
     dict(feed_forward="swiglu", feed_forward_bias="all"),
-    dict(feed_forward_bias="none"),
+    dict(feed_forward_bias="none", head_bias=False),
     dict(feed_forward="moe", experts=4, d_expert=16),
     dict(layers=[{"mixer": "linear", "feed_forward": "none"}, "full"], feed_forward="relu2"),
 ]  # fmt: skip
