@@ -512,6 +512,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.embedding_factor = 5.5;
           config.residual_factor = 0.4;
           config.logit_factor = 4;
+          config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
         ++row;

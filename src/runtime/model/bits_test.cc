@@ -130,6 +130,7 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
       config_.embedding_factor = 3.0;
       config_.residual_factor = 0.5;
       config_.logit_factor = 0.25;
+      config_.logit_softcap = 1.5;
       config_.norm_offset = 1.0;
     }
     if (*GetParam().layers != '\0') {

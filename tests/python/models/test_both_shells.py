@@ -70,6 +70,8 @@ CASES = [
     ("lm", "decoder", dict(head_bias=False, tied_head=True)),
     ("ctc", "encoder", dict(head_bias=False, **LEARNED)),
     ("seq2seq", "seq2seq", dict(head_bias=False)),
+    ("lm", "decoder", dict(logit_softcap=0.5, logit_factor=2.0)),
+    ("seq2seq", "seq2seq", dict(logit_softcap=0.5)),
     *(
         ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
         for part in ("mlp", "swiglu", "geglu", "relu2")
