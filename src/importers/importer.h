@@ -33,16 +33,37 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);
 
-/// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
-void ReadRotary(PublishedConfig& from, ModelConfig& config);
+/// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
+/// the fraction of a head's channels that rotate where the file does not say;
+/// without it all do, and the file cannot say. config: its d_key is known.
+void ReadRotary(PublishedConfig& from, ModelConfig& config,
+                std::optional<double> part = std::nullopt);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to);
 
+/// What published files call the three matrices of a gated unit.
+struct GatedUnitNames {
+  const char *gate, *up, *down;
+};
+inline constexpr GatedUnitNames kProjNames = {"gate_proj", "up_proj",
+                                              "down_proj"};
+/// The tensors of a gated unit without biases.
+void AddGatedUnit(const std::string& own, const std::string& theirs,
+                  const GatedUnitNames& names, PublishedTensors& from,
+                  ImportedTensors& to);
+/// The experts of a mixture, under `own` + "experts.", from tensors of all of
+/// them ("gate_up_proj", "down_proj" under `theirs`) or from those of each
+/// ("0.gate_proj.weight" ...). config: as the layer sees it.
+void AddExperts(const ModelConfig& config, const std::string& own,
+                const std::string& theirs, const GatedUnitNames& names,
+                PublishedTensors& from, ImportedTensors& to);
+
 std::vector<Importer> SoftmaxImporters();  // llama.cc
 std::vector<Importer> MambaImporters();    // mamba.cc
 std::vector<Importer> GraniteImporters();  // granite_hybrid.cc
+std::vector<Importer> QwenImporters();     // qwen_hybrid.cc
 
 }  // namespace tarn

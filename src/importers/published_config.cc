@@ -119,6 +119,39 @@ std::vector<std::string> PublishedConfig::Words(const char* key,
   return words;
 }
 
+std::vector<int64_t> PublishedConfig::Integers(const char* key, int64_t least,
+                                               int64_t most) {
+  std::vector<int64_t> numbers;
+  const nlohmann::json* given = Find(key);
+  if (given == nullptr) return numbers;
+  const std::string wanted =
+      StrCat("a list of integers from ", least, " to ", most);
+  if (!given->is_array()) Refuse(key, wanted, JsonGiven(*given));
+  for (const nlohmann::json& one : *given) {
+    const std::optional<int64_t> number = JsonInteger(one);
+    if (!number || *number < least || *number > most) {
+      Refuse(key, wanted, JsonGiven(one));
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+PublishedConfig PublishedConfig::TextSection() {
+  constexpr const char* kTied = "tie_word_embeddings";
+  PublishedConfig text = Section("text_config");
+  const nlohmann::json* own = Find(kTied);
+  const nlohmann::json* inner = text.Find(kTied);
+  if (own == nullptr) return text;
+  if (inner == nullptr) {
+    text.object_[kTied] = *own;
+  } else if (*inner != *own) {
+    Refuse(kTied, StrCat("that of text_config, ", JsonGiven(*inner)),
+           JsonGiven(*own));
+  }
+  return text;
+}
+
 PublishedConfig PublishedConfig::Section(const char* key) {
   const nlohmann::json* given = Find(key);
   if (given == nullptr) {

@@ -36,9 +36,15 @@ class PublishedConfig {
   std::string Word(const char* key, const std::string& value);
   /// A list of words of this length; empty where the key is absent or null.
   std::vector<std::string> Words(const char* key, int64_t count);
+  /// A list of integers; empty where the key is absent or null.
+  std::vector<int64_t> Integers(const char* key, int64_t least, int64_t most);
   /// A member as a configuration; an empty one where it is absent or null. What
   /// is read of it counts as read here.
   PublishedConfig Section(const char* key);
+
+  /// The member `text_config` of a model that also reads pictures, with the
+  /// `tie_word_embeddings` of this one where it lacks that.
+  PublishedConfig TextSection();
 
   /// Refuses another value than the only one that can be run; absent: that one.
   void Want(const char* key, bool value);

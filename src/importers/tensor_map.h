@@ -22,6 +22,9 @@ class PublishedTensors {
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
+  /// The same of a tensor with this shape; FormatError for another one.
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
@@ -35,6 +38,28 @@ class PublishedTensors {
  private:
   const std::shared_ptr<const WeightSource> source_;
   std::vector<std::string> read_, skipped_;
+};
+
+/// A tensor whose rows come in equal groups, as one of queries, keys and values
+/// of each head in turn.
+class GroupedRows {
+ public:
+  /// heights: rows of the parts of a group. Throws FormatError where the tensor
+  /// is absent or has other rows than groups times their sum.
+  GroupedRows(PublishedTensors& from, const std::string& name, int64_t groups,
+              const std::vector<int64_t>& heights);
+  /// part: groups times the sum of `heights` rows.
+  GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
+      : rows_(std::move(part)),
+        groups_(groups),
+        heights_(std::move(heights)) {}
+  /// This part of all groups, one below the other. O(groups).
+  WeightPart operator[](size_t part) const;
+
+ private:
+  const WeightPart rows_;
+  const int64_t groups_;
+  const std::vector<int64_t> heights_;
 };
 
 /// What an importer fills in: tensors of tarn's model under their names.

@@ -296,8 +296,8 @@ class StackedNode final : public Node {
 
 class ScaledNode final : public OverNode {
  public:
-  ScaledNode(WeightNode from, float factor)
-      : OverNode(std::move(from)), factor_(factor) {
+  ScaledNode(WeightNode from, float factor, float term)
+      : OverNode(std::move(from)), factor_(factor), term_(term) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -308,7 +308,9 @@ class ScaledNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = factor_ * first[c];
+      for (int64_t c = 0; c < columns.size(); ++c) {
+        *out++ = factor_ * first[c] + term_;
+      }
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -320,7 +322,7 @@ class ScaledNode final : public OverNode {
   }
 
  private:
-  const float factor_;
+  const float factor_, term_;
 };
 
 class FilledNode final : public Node {
@@ -376,7 +378,11 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  return std::make_shared<ScaledNode>(std::move(from), factor);
+  return std::make_shared<ScaledNode>(std::move(from), factor, 0.0f);
+}
+
+WeightNode ShiftedBy(WeightNode from, float term) {
+  return std::make_shared<ScaledNode>(std::move(from), 1.0f, term);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {
