@@ -15,7 +15,8 @@ const std::vector<Importer>& Importers() {
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
           QwenImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters(), LfmImporters()}) {
+          NemotronImporters(), LfmImporters(), GriffinImporters(),
+          XlstmImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -102,5 +102,7 @@ std::vector<Importer> HybridImporters();    // mamba_hybrids.cc
 std::vector<Importer> NemotronImporters();  // nemotron_h.cc
 std::vector<Importer> QwenImporters();      // qwen_hybrid.cc
 std::vector<Importer> LfmImporters();       // lfm.cc
+std::vector<Importer> GriffinImporters();   // griffin.cc
+std::vector<Importer> XlstmImporters();     // xlstm.cc
 
 }  // namespace tarn

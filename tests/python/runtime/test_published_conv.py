@@ -1,4 +1,4 @@
-"""LFM2 with its mixtures and RecurrentGemma as transformers' own classes write them: logits
+"""LFM2 with its mixtures, RecurrentGemma and xLSTM as transformers' own classes write them: logits
 of the runtime are those of the classes, and what tarn cannot run is refused by name."""
 
 import json
@@ -38,6 +38,27 @@ MOE = dict(
     pad_token_id=None,
     eos_token_id=None,
 )
+GRIFFIN = dict(
+    vocab_size=97,
+    hidden_size=48,
+    intermediate_size=70,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=1,
+    attention_window_size=11,
+    pad_token_id=None,
+    eos_token_id=None,
+)
+XLSTM = dict(
+    vocab_size=97,
+    hidden_size=48,
+    num_hidden_layers=3,
+    num_heads=4,
+    ffn_round_up_to_multiple_of=8,
+    chunk_size=32,
+    pad_token_id=None,
+    eos_token_id=None,
+)
 CASES = [
     ("lfm2", LFM2),
     (
@@ -61,6 +82,30 @@ CASES = [
         "lfm2_moe",
         {**MOE, "num_dense_layers": 9, "num_key_value_heads": 6, "conv_L_cache": 4,
          "rope_parameters": dict(rope_type="linear", rope_theta=500.0, factor=2.0)},
+    ),
+    ("recurrent_gemma", GRIFFIN),
+    (
+        "recurrent_gemma",
+        {**GRIFFIN, "lru_width": 60, "attention_bias": True, "tie_word_embeddings": False,
+         "block_types": ["attention", "recurrent"], "conv1d_width": 3, "logits_soft_cap": 2.0,
+         "num_key_value_heads": 2},
+    ),
+    (
+        "recurrent_gemma",
+        {**GRIFFIN, "hidden_size": 40, "num_key_value_heads": None, "num_hidden_layers": 5,
+         "attention_window_size": 300,
+         "rope_parameters": dict(rope_type="default", rope_theta=77.0, partial_rotary_factor=1.0)},
+    ),
+    ("xlstm", XLSTM),
+    (
+        "xlstm",
+        {**XLSTM, "weight_mode": "fused", "gate_soft_cap": 3.0, "output_logit_soft_cap": 2.0,
+         "tie_word_embeddings": True, "qk_dim_factor": 1.0},
+    ),
+    (
+        "xlstm",
+        {**XLSTM, "num_heads": 2, "v_dim_factor": 1.5, "qk_dim_factor": 0.75,
+         "ffn_proj_factor": 1.7, "norm_eps": 1e-3},
     ),
 ]  # fmt: skip
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
@@ -128,6 +173,38 @@ REFUSED = [
     (dict(rope_parameters={"rope_type": "yarn"}), "rope_type: want 'default', 'linear'"),
     (dict(new_option=3), "want keys that tarn knows .*'new_option': 3"),
 ]
+
+
+OTHERS = [
+    ("recurrent_gemma", GRIFFIN, dict(lru_width=50), "lru_width: want a multiple of"),
+    ("recurrent_gemma", GRIFFIN, dict(lru_width=60), "want shape"),
+    (
+        "recurrent_gemma",
+        GRIFFIN,
+        dict(hidden_activation="gelu"),
+        "hidden_activation: want 'gelu_pytorch_tanh', got 'gelu'",
+    ),
+    (
+        "recurrent_gemma",
+        GRIFFIN,
+        dict(block_types=["recurrent", "conv"]),
+        "block_types: want 'recurrent' or 'attention', got 'conv'",
+    ),
+    ("recurrent_gemma", GRIFFIN, dict(head_dim=6), "head_dim: want hidden_size / num_attention"),
+    ("xlstm", XLSTM, dict(use_bias=True), "use_bias: want false"),
+    ("xlstm", XLSTM, dict(eps=1e-3), "eps: want 1e-6"),
+    ("xlstm", XLSTM, dict(embedding_dim=40), "embedding_dim: want 48, got 40"),
+    ("xlstm", XLSTM, dict(qk_dim_factor=0.4), "qk_dim_factor: want a factor that makes a multiple"),
+    ("xlstm", XLSTM, dict(weight_mode="both"), "weight_mode: want 'single' or 'fused'"),
+    ("xlstm", XLSTM, dict(gate_soft_cap=-1.0), "gate_softcap: want"),
+]
+
+
+@pytest.mark.parametrize(("kind", "keys", "changes", "message"), OTHERS, ids=str)
+def test_other_types_refuse_by_name_too(kind, keys, changes, message, tmp_path):
+    published.random_model(kind, keys).save_pretrained(tmp_path / "model")
+    with pytest.raises(Exception, match=message):
+        runtime.Model(changed(tmp_path / "model", **changes))
 
 
 @pytest.mark.parametrize(("keys", "message"), REFUSED, ids=[str(keys) for keys, _ in REFUSED])
