@@ -21,6 +21,15 @@ _FIRST = (
 _RATES = (1.0, 16.0)  # the initial ones of a decay
 
 
+def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
+    """The row as the keys of one layer have it."""
+    form = dict(row)
+    if view["gate_activation"] != "own":
+        form["output_gate"] = view["gate_activation"]
+    form["low_rank_output_gate"] &= form["output_gate"] != "none"
+    return form
+
+
 class GatedWeights(RecurrentMixer):
     """What a GatedMixer owns, and the sizes that follow from its view."""
 
@@ -39,7 +48,7 @@ class GatedWeights(RecurrentMixer):
         super().__init__(view)
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
-        self.form: dict[str, Any] = row["form"]
+        self.form: dict[str, Any] = _form_of(row["form"], view)
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
         self.key_heads: int = view["key_heads"] if grouped else self.heads

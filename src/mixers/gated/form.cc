@@ -2,8 +2,13 @@
 
 #include <cmath>
 
+#include "mixers/common/spec_output_norm.h"
+
 namespace tarn {
 namespace {
+
+// The words of `gate_activation`: the mixer's own gate, or those of OutputGate.
+enum class GateActivation { kOwn, kNone, kSilu, kSigmoid };
 
 constexpr int64_t kGlaRank = 16;  // Yang et al. 2023, section 5
 
@@ -83,6 +88,18 @@ const GatedForm* FindGatedForm(std::string_view name) {
   return nullptr;
 }
 
+GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
+  GatedForm form = row;
+  const auto gate = KeyOf<GateActivation>(layer, "gate_activation");
+  if (gate != GateActivation::kOwn) {
+    form.output_gate = static_cast<OutputGate>(static_cast<int>(gate) - 1);
+  }
+  if (form.output_gate == OutputGate::kNone) form.low_rank_output_gate = false;
+  form.output_gate_bias =
+      form.low_rank_output_gate && KeyOf<bool>(layer, "gate_bias");
+  return form;
+}
+
 GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   GatedSizes s;
   s.d_model = layer.d_model;
@@ -105,6 +122,7 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
+  s.norm_eps = OutputNormEps(layer);
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))

@@ -49,7 +49,8 @@ struct GatedForm {
   bool scaled = true;    // queries by K^-1/2
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
-  bool gate_first = false;  // norm(o act(z)), not norm(o) act(z)
+  bool output_gate_bias = false;  // of the low-rank one's second map
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -80,12 +81,16 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
+  double norm_eps;                  // of the output norm
 };
 
 /// All rows, in the order of the registry.
 std::span<const GatedForm> GatedForms();
 /// The row of a mixer's name, or null.
 const GatedForm* FindGatedForm(std::string_view name);
+/// The row as the keys of one layer have it.
+GatedForm FormOf(const GatedForm& row, const ModelConfig& layer);
+/// form: of FormOf.
 GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer);
 
 /// The row as a JSON object, its words in lower case, for other languages.

@@ -61,9 +61,9 @@ class Gated final : public RuntimeMixer {
  public:
   Gated(const GatedForm& form, const ModelConfig& layer, MixerTensors& tensors)
       : form_(form),
-        s_(SizesOf(form, layer)),
-        at_(form, s_),
-        v_(ReadVectors(form, s_, tensors)),
+        s_(SizesOf(form_, layer)),
+        at_(form_, s_),
+        v_(ReadVectors(form_, s_, tensors)),
         rotary_(form.rotary && layer.positions == Positions::kRotary),
         beta_scale_(KeyOf<bool>(layer, "negative_eigenvalues") ? 2.0f : 1.0f) {
     if (s_.width > 0) {
@@ -77,7 +77,7 @@ class Gated final : public RuntimeMixer {
     }
     if (form.low_rank_output_gate) {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
-                               /*biases=*/false);
+                               form.output_gate_bias);
     }
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
                          /*biases=*/false);
@@ -90,7 +90,7 @@ class Gated final : public RuntimeMixer {
               .scale = 1.0f / kLogSigmoidDivisor};
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
-             .eps = layer.norm_eps,
+             .eps = s_.norm_eps,
              .activation = form.output_gate == OutputGate::kSigmoid
                                ? NormGate::kSigmoid
                                : NormGate::kSilu,
@@ -285,7 +285,7 @@ class Gated final : public RuntimeMixer {
             DType::kF32};
   }
 
-  const GatedForm& form_;
+  const GatedForm form_;
   const GatedSizes s_;
   const GatedColumns at_;
   const GatedVectors v_;
@@ -299,8 +299,8 @@ class Gated final : public RuntimeMixer {
 
 std::unique_ptr<RuntimeMixer> MakeGated(const ModelConfig& layer,
                                         MixerTensors& tensors) {
-  return std::make_unique<Gated>(*FindGatedForm(Name(layer.attention)), layer,
-                                 tensors);
+  return std::make_unique<Gated>(
+      FormOf(*FindGatedForm(Name(layer.attention)), layer), layer, tensors);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/spec_output_norm.h"
 #include "mixers/gated/form.h"
 
 namespace tarn::mixers::gated {
@@ -13,8 +14,9 @@ namespace {
 
 constexpr int64_t kMaxShortWidth = 8;
 
-std::vector<NamedShape> Weights(const GatedForm& form,
+std::vector<NamedShape> Weights(const GatedForm& row,
                                 const ModelConfig& layer) {
+  const GatedForm form = FormOf(row, layer);
   const GatedSizes s = SizesOf(form, layer);
   const int64_t d = s.d_model;
   std::vector<NamedShape> shapes = {{"query_projection.weight", {s.keys, d}}};
@@ -29,6 +31,7 @@ std::vector<NamedShape> Weights(const GatedForm& form,
   add(form.low_rank_output_gate, "gate_down_projection.weight", {s.rank, d});
   add(form.low_rank_output_gate, "gate_up_projection.weight",
       {s.values, s.rank});
+  add(form.output_gate_bias, "gate_up_projection.bias", {s.values});
   add(form.projected() && !form.low_rank(), "decay_projection.weight",
       {s.gates, d});
   add(form.low_rank(), "decay_down_projection.weight", {s.rank, d});
@@ -101,7 +104,18 @@ std::vector<OwnKey> SharedKeys() {
           {.name = "negative_eigenvalues",
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
-           .section = "delta"}};
+           .section = "delta"},
+          {.name = "gate_activation",
+           .help = "what multiplies the normalised output of 'gla' and its "
+                   "like; own: as docs/attention.md lists it",
+           .type = WordKey{{"own", "none", "silu", "sigmoid"}},
+           .section = "gated"},
+          {.name = "gate_bias",
+           .help = "whether the second map of the output gate of 'kda' has a "
+                   "bias",
+           .type = FlagKey{},
+           .section = "kda"},
+          OutputNormKey()};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -112,6 +126,8 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
+  row.optional_sections = {"gated", kOutputNormSection};
+  if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,

@@ -19,7 +19,7 @@ class Gated : public Mixer {
   Gated(const GatedForm& form, const ModelConfig& layer, MixerPlace place)
       : Mixer(layer, place),
         form_(form),
-        s_(SizesOf(form, layer)),
+        s_(SizesOf(form_, layer)),
         negative_eigenvalues_(KeyOf<bool>(layer, "negative_eigenvalues")),
         weights_(*this, form_, s_, DepthOf(layer, place)) {}
 
@@ -104,7 +104,8 @@ class Gated : public Mixer {
     if (!weights_.decay.is_empty()) rows.decay = parts[i++];
     if (!weights_.beta.is_empty()) rows.beta = parts[i++];
     if (!weights_.gate_up.is_empty()) {
-      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight);
+      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight,
+                              ops::NoneOr(weights_.gate_up->bias));
     }
     if (!weights_.decay_up.is_empty()) {
       rows.decay = ops::Affine(rows.decay, weights_.decay_up->weight,
@@ -176,19 +177,18 @@ class Gated : public Mixer {
   torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
                        torch::Tensor heads) const {
     if (form_.skip) heads = ops::HeadScale(in.skipped, weights_.D, heads);
-    return NormOutput(form_, s_, weights_.norm, config_.norm_eps, heads,
-                      rows.gate);
+    return NormOutput(form_, s_, weights_.norm, heads, rows.gate);
   }
 
-  const GatedForm& form_;
+  const GatedForm form_;
   const GatedSizes s_;
   const bool negative_eigenvalues_;
   const GatedWeights weights_;
 };
 
 std::shared_ptr<Mixer> MakeGated(const ModelConfig& layer, MixerPlace place) {
-  return std::make_shared<Gated>(*FindGatedForm(Name(layer.attention)), layer,
-                                 place);
+  return std::make_shared<Gated>(
+      FormOf(*FindGatedForm(Name(layer.attention)), layer), layer, place);
 }
 
 }  // namespace
