@@ -41,8 +41,10 @@ void AddSoftmax(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to);
 
-std::vector<Importer> SoftmaxImporters();  // llama.cc
-std::vector<Importer> MambaImporters();    // mamba.cc
-std::vector<Importer> GraniteImporters();  // granite_hybrid.cc
+std::vector<Importer> SoftmaxImporters();     // llama.cc
+std::vector<Importer> MambaImporters();       // mamba.cc
+std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
+std::vector<Importer> FlashGatedImporters();  // flash_gated.cc
+std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 
 }  // namespace tarn

@@ -42,6 +42,11 @@ bool PublishedConfig::Has(const char* key) const {
   return found != object_.end() && !found->is_null();
 }
 
+bool PublishedConfig::HasNull(const char* key) const {
+  const auto found = object_.find(key);
+  return found != object_.end() && found->is_null();
+}
+
 bool PublishedConfig::HasWord(const char* key, const char* word) {
   const auto found = object_.find(key);
   if (found == object_.end() || *found != word) return false;
@@ -117,6 +122,24 @@ std::vector<std::string> PublishedConfig::Words(const char* key,
     words.push_back(one.get<std::string>());
   }
   return words;
+}
+
+std::vector<int64_t> PublishedConfig::Integers(const char* key, int64_t least,
+                                               int64_t most) {
+  std::vector<int64_t> numbers;
+  const nlohmann::json* given = Find(key);
+  if (given == nullptr) return numbers;
+  const std::string wanted =
+      StrCat("a list of integers from ", least, " to ", most);
+  if (!given->is_array()) Refuse(key, wanted, JsonGiven(*given));
+  for (const nlohmann::json& one : *given) {
+    const std::optional<int64_t> number = JsonInteger(one);
+    if (!number || *number < least || *number > most) {
+      Refuse(key, wanted, JsonGiven(one));
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
 }
 
 PublishedConfig PublishedConfig::Section(const char* key) {

@@ -23,6 +23,9 @@ class PublishedConfig {
 
   const std::string& where() const { return where_; }
   bool Has(const char* key) const;
+  /// Whether the key is there and holds null, which some classes read as
+  /// another thing than its absence.
+  bool HasNull(const char* key) const;
   /// Whether the key holds this text; marks it as read if so.
   bool HasWord(const char* key, const char* word);
 
@@ -36,6 +39,8 @@ class PublishedConfig {
   std::string Word(const char* key, const std::string& value);
   /// A list of words of this length; empty where the key is absent or null.
   std::vector<std::string> Words(const char* key, int64_t count);
+  /// A list of integers; empty where the key is absent or null.
+  std::vector<int64_t> Integers(const char* key, int64_t least, int64_t most);
   /// A member as a configuration; an empty one where it is absent or null. What
   /// is read of it counts as read here.
   PublishedConfig Section(const char* key);
