@@ -174,6 +174,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
       {"value_residual", "true"},
+      {"learned_bounds", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -222,7 +223,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rotary_high",
                                        "rotary_magnitude",
                                        "rotary_truncate",
-                                       "value_residual"};
+                                       "value_residual",
+                                       "learned_bounds"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

@@ -127,6 +127,10 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
           : 1.0f;
+  s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");
+  s.reads_bounds = s.learns_bounds && layer.reads_passed;
+  s.depth =
+      layer.arch == Arch::kSeq2seq ? layer.n_decoder_layers : layer.n_layers;
   return s;
 }
 

@@ -28,7 +28,8 @@ enum class DecayGate {
   kHead,        // -exp(A_log) softplus(W_g x + dt_bias), one a head
   kChannel,     // the same a channel of a key, W_g of low rank
   kLogSigmoid,  // log sigma(W_g x + b) / 16 a channel, W_g of low rank
-  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f
+  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f;
+                // l is fixed, or learned: kernels/decay_gate/depth_bounds.h
 };
 /// What multiplies the normalised output.
 enum class OutputGate { kNone, kSilu, kSigmoid };
@@ -82,6 +83,11 @@ struct GatedSizes {
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
   double norm_eps;                  // of the output norm
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
 };
 
 /// All rows, in the order of the registry.

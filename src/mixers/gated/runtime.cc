@@ -5,6 +5,7 @@
 
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
+#include "kernels/decay_gate/depth_bounds.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
@@ -29,11 +30,23 @@ struct GatedVectors {
   std::vector<float> norm;            // [V] or [H V]
 };
 
+// The layer's bounds, of those that the first layer makes for all.
+std::vector<float> ReadBounds(const GatedSizes& s, MixerTensors& tensors) {
+  if (!s.learns_bounds) return tensors.Vector("lower_bound");
+  std::vector<float>& all = tensors.passed()["bounds"];
+  if (!s.reads_bounds) {
+    all = tensors.Vector("bound_logits");
+    DepthBounds(all.data(), s.depth, s.gates, all.data());
+  }
+  const auto own = all.begin() + tensors.layer() * s.gates;
+  return {own, own + s.gates};
+}
+
 GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
                          MixerTensors& tensors) {
   GatedVectors v;
   if (form.constant()) v.log_decay = tensors.Vector("log_decay");
-  if (form.bounded()) v.lower_bound = tensors.Vector("lower_bound");
+  if (form.bounded()) v.lower_bound = ReadBounds(s, tensors);
   if (form.softplus()) {
     const std::vector<float> logs = tensors.Vector("A_log");  // [H]
     const size_t width = static_cast<size_t>(s.gates / s.heads);

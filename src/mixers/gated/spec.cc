@@ -40,7 +40,8 @@ std::vector<NamedShape> Weights(const GatedForm& row,
       {s.gates});
   add(form.delta, "beta_projection.weight", {s.heads, d});
   add(form.constant(), "log_decay", {s.heads});
-  add(form.bounded(), "lower_bound", {s.gates});
+  add(form.bounded() && !s.learns_bounds, "lower_bound", {s.gates});
+  add(s.learns_bounds && !s.reads_bounds, "bound_logits", {s.depth, s.gates});
   add(form.softplus(), "A_log", {s.heads});
   add(form.softplus(), "dt_bias", {s.gates});
   add(form.skip, "D", {s.heads});
@@ -105,6 +106,11 @@ std::vector<OwnKey> SharedKeys() {
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
            .section = "delta"},
+          {.name = "learned_bounds",
+           .help = "the layers of 'hgrn2' learn the lower bounds of their "
+                   "decay factors",
+           .type = FlagKey{},
+           .section = "hgrn2"},
           {.name = "gate_activation",
            .help = "what multiplies the normalised output of 'gla' and its "
                    "like; own: as docs/attention.md lists it",
@@ -140,6 +146,13 @@ MixerSpec Row(const GatedForm& form) {
   row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
     return Cost(form, layer, n);
   };
+  if (form.bounded()) {
+    row.optional_sections.push_back("hgrn2");
+    row.passed = [&form](const ModelConfig& layer) {
+      const GatedSizes s = SizesOf(form, layer);
+      return s.learns_bounds ? s.gates : 0;
+    };
+  }
   row.form = FormText(form);
   row.place = 4;
   return row;

@@ -6,8 +6,8 @@
 namespace tarn::nn {
 
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
-                           const GatedWeights& weights,
-                           const torch::Tensor& x) {
+                           const GatedWeights& weights, const torch::Tensor& x,
+                           const torch::Tensor& bounds) {
   ops::DecayGateArguments gate;
   gate.x = x;
   switch (form.gate) {
@@ -24,7 +24,7 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
       break;
     case DecayGate::kBounded:
       gate.form = "bounded";
-      gate.bias = weights.lower_bound;
+      gate.bias = bounds;
       gate.second = true;
       break;
     case DecayGate::kConstant:
