@@ -180,6 +180,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"most_step", "2.5"},
       {"selection_norm", "true"},
       {"selection_norm_eps", "0.25"},
+      {"learned_bounds", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -234,7 +235,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "least_step",
                                        "most_step",
                                        "selection_norm",
-                                       "selection_norm_eps"};
+                                       "selection_norm_eps",
+                                       "learned_bounds"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

@@ -15,7 +15,7 @@ const std::vector<Importer>& Importers() {
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
           QwenImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters()}) {
+          NemotronImporters(), FlashGatedImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -433,6 +433,9 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  add("hgrn2:learned_bounds=true", Positions::kNone);
+  add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
+      Positions::kRotary);
   add("rwkv7:d_value=8:value_residual=true", Positions::kNone);
   add("linear,rwkv7:d_value=8:value_residual=true+full,"
       "rwkv7:d_value=8:value_residual=true",

@@ -196,7 +196,7 @@ class ReferenceRecurrent {
           Linear("decay_up_projection", Linear("decay_down_projection", x));
       for (size_t i = 0; i < count; ++i) f[i] = std::pow(Sigma(a[i]), 1.0 / 16);
     } else if (Is("hgrn2")) {
-      const Row a = Linear("decay_projection", x), low = Weight("lower_bound");
+      const Row a = Linear("decay_projection", x), low = LowerBounds();
       keys.clear();
       for (size_t i = 0; i < count; ++i) {
         f[i] = low[i] + (1 - low[i]) * Sigma(a[i]);
@@ -204,6 +204,27 @@ class ReferenceRecurrent {
       }
     }
     return f;
+  }
+
+  // Of HGRN2: fixed, or by the definition from the logits of all layers.
+  Row LowerBounds() const {
+    if (!KeyOf<bool>(c_, "learned_bounds")) return Weight("lower_bound");
+    const size_t width = static_cast<size_t>(heads_ * keys_);
+    const size_t layer = std::stoul(name_.substr(name_.find("layers.") + 7));
+    Row bounds(width);
+    for (const auto& [name, logits] : tensors_) {
+      if (!name.ends_with("bound_logits")) continue;
+      for (size_t c = 0; c < width; ++c) {
+        double below = 0, all = 0;
+        for (size_t i = 0; i * width < logits.size(); ++i) {
+          const double share = std::exp(double{logits[i * width + c]});
+          all += share;
+          if (i >= 1 && i <= layer) below += share;
+        }
+        bounds[c] = below / all;
+      }
+    }
+    return bounds;
   }
 
   // What follows the recurrence of a token.

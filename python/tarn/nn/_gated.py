@@ -11,6 +11,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
+from tarn._passed_rows import PassedRows, want_passed
 from tarn._rotary_rows import rotary_rows
 from tarn.nn._gated_parts import convolve, kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
@@ -52,13 +53,15 @@ class GatedMixer(GatedWeights):
         lengths: torch.Tensor | None,
         state: Tensors | None,
         steps: torch.Tensor | None,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
-        lengths [B]: which count."""
+        lengths [B]: which count. passed: the bounds of all layers, which the first makes."""
         want_read(self)
+        bounds = self._bounds(passed)
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
-        gates, second = self._gates(decay)
+        gates, second = self._gates(decay, bounds)
         heads = self._heads(mixed, second, self._places(x, steps))
         keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
         if self.form["skip"]:
@@ -110,7 +113,8 @@ class GatedMixer(GatedWeights):
         if self.form["delta"]:
             betas = next(found)
         if self.form["low_rank_output_gate"]:
-            gate = ops.affine(gate, self.gate_up_projection.weight)
+            up = self.gate_up_projection
+            gate = ops.affine(gate, up.weight, up.bias)
         if self.form["gate"] in ("channel", "log-sigmoid"):
             up = self.decay_up_projection
             decay = ops.affine(decay, up.weight, up.bias)
@@ -154,7 +158,21 @@ class GatedMixer(GatedWeights):
             made = torch.ops.tarn.rotate(made, *tables_)
         return {"queries": queries, "keys": made, "values": last}
 
-    def _gates(self, decay: Any) -> tuple[Any, Any]:
+    def _bounds(self, passed: PassedRows | None) -> torch.Tensor | None:
+        """The lower bounds of the decay factors, [H K]; None where the form has none."""
+        if not self.learns_bounds:
+            return getattr(self, "lower_bound", None)
+        if hasattr(self, "bound_logits"):
+            table = ops.depth_bounds(self.bound_logits)
+            if passed is not None:
+                passed.table = table
+        else:
+            given = None if passed is None else passed.table
+            wanted = (self._depth, self.heads * self.d_key)
+            table = want_passed(self.kind, given, wanted)
+        return table[self._layer]
+
+    def _gates(self, decay: Any, bounds: Any) -> tuple[Any, Any]:
         """Logarithms of the decay, [H], [B, T, H] or [B, T, H, K], None without one; and the
         steps [B, T, H] of a form with a skip, the keys [B, T, H, K] of a bounded gate."""
         gate = self.form["gate"]
@@ -173,9 +191,7 @@ class GatedMixer(GatedWeights):
             gates = ops.decay_gate(decay, form="log_sigmoid", scale=scale)
             return split(gates, self.heads), None
         if gate == "bounded":
-            gates, second = ops.decay_gate(
-                decay, None, self.lower_bound, form="bounded", return_second=True
-            )
+            gates, second = ops.decay_gate(decay, None, bounds, form="bounded", return_second=True)
             return split(gates, self.heads), split(second, self.key_heads)
         return (wide(self.log_decay) if gate == "constant" else None), None
 
@@ -189,7 +205,7 @@ class GatedMixer(GatedWeights):
             split(heads.flatten(2), groups),
             weight if self.form["span"] == "head" else weight.view(groups, -1),
             gate=None if gate is None else split(gate, groups),
-            eps=self.view["norm_eps"],
+            eps=self.view["output_norm_eps"] or self.view["norm_eps"],
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)

@@ -21,11 +21,23 @@ _FIRST = (
 _RATES = (1.0, 16.0)  # the initial ones of a decay
 
 
+def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
+    """The row as the keys of one layer have it."""
+    form = dict(row)
+    if view["gate_activation"] != "own":
+        form["output_gate"] = view["gate_activation"]
+    if form["skip"]:
+        form["gate_first"] = not view["mamba2_norm_first"]
+    form["low_rank_output_gate"] &= form["output_gate"] != "none"
+    return form
+
+
 class GatedWeights(RecurrentMixer):
     """What a GatedMixer owns, and the sizes that follow from its view."""
 
     log_decay: torch.Tensor
     lower_bound: torch.Tensor
+    bound_logits: torch.nn.Parameter
     A_log: torch.nn.Parameter
     dt_bias: torch.nn.Parameter
     D: torch.nn.Parameter
@@ -39,10 +51,9 @@ class GatedWeights(RecurrentMixer):
         super().__init__(view)
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
-        self.form: dict[str, Any] = dict(row["form"])
+        self.form: dict[str, Any] = _form_of(row["form"], view)
         self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
         if self.form["skip"]:
-            self.form["gate_first"] = not view["mamba2_norm_first"]
             self.steps = view["least_step"], view["most_step"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
@@ -50,14 +61,17 @@ class GatedWeights(RecurrentMixer):
         self.d_key: int = view["d_key"]
         self.d_value: int = view["d_value"]
         self.scale: float = self.d_key**-0.5 if self.form["scaled"] else 1.0
+        bounded = self.form["gate"] == "bounded"
         shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
+        self.learns_bounds: bool = bounded and view["learned_bounds"]
+        self.passes = self.learns_bounds
+        self._layer, self._depth = layer, max(view["n_layers"], 1)
         self._begin(layer)
         first = [name for name in _FIRST if hasattr(self, name)]
         self._first_maps = tuple(first)
         keys, values = self.key_heads * self.d_key, self.heads * self.d_value
-        bounded = self.form["gate"] == "bounded"
         self._parts = [keys, values] if bounded else [keys, keys, values]
         rest = first[len(self._parts) :]
         self._widths = [
@@ -89,8 +103,10 @@ class GatedWeights(RecurrentMixer):
             self.log_decay.copy_(ops.retention_gates(self.heads))
         elif gate == "constant":
             self.log_decay.copy_(ops.lightning_gates(self.heads, layer, count))
-        elif gate == "bounded":
+        elif gate == "bounded" and not self.learns_bounds:
             self.lower_bound.fill_(layer / count)
+        elif hasattr(self, "bound_logits"):
+            self.bound_logits.zero_()
         elif gate == "log-sigmoid":
             torch.nn.init.zeros_(self.decay_up_projection.bias)
         elif gate in ("head", "channel"):

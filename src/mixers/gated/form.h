@@ -29,7 +29,8 @@ enum class DecayGate {
   kHead,        // -exp(A_log) softplus(W_g x + dt_bias), one a head
   kChannel,     // the same a channel of a key, W_g of low rank
   kLogSigmoid,  // log sigma(W_g x + b) / 16 a channel, W_g of low rank
-  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f
+  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f;
+                // l is fixed, or learned: kernels/decay_gate/depth_bounds.h
 };
 /// What multiplies the normalised output.
 enum class OutputGate { kNone, kSilu, kSigmoid };
@@ -50,8 +51,10 @@ struct GatedForm {
   bool scaled = true;    // queries by K^-1/2
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
-  bool gate_first = false;  // norm(o act(z)), not norm(o) act(z)
-  bool norm = true;         // else o act(z)
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;               // else o act(z)
+  bool output_gate_bias = false;  // of the low-rank one's second map
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -91,6 +94,12 @@ struct GatedSizes {
     const float most = most_step > 0 ? std::min(step, most_step) : step;
     return std::max(most, least_step);
   }
+  double norm_eps;  // of the output norm
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
 };
 
 /// All rows, in the order of the registry.

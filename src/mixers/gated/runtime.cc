@@ -5,6 +5,7 @@
 
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
+#include "kernels/decay_gate/depth_bounds.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
@@ -30,11 +31,23 @@ struct GatedVectors {
   std::vector<float> norm;            // [V] or [H V]
 };
 
+// The layer's bounds, of those that the first layer makes for all.
+std::vector<float> ReadBounds(const GatedSizes& s, MixerTensors& tensors) {
+  if (!s.learns_bounds) return tensors.Vector("lower_bound");
+  std::vector<float>& all = tensors.passed()["bounds"];
+  if (!s.reads_bounds) {
+    all = tensors.Vector("bound_logits");
+    DepthBounds(all.data(), s.depth, s.gates, all.data());
+  }
+  const auto own = all.begin() + tensors.layer() * s.gates;
+  return {own, own + s.gates};
+}
+
 GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
                          MixerTensors& tensors) {
   GatedVectors v;
   if (form.constant()) v.log_decay = tensors.Vector("log_decay");
-  if (form.bounded()) v.lower_bound = tensors.Vector("lower_bound");
+  if (form.bounded()) v.lower_bound = ReadBounds(s, tensors);
   if (form.softplus()) {
     const std::vector<float> logs = tensors.Vector("A_log");  // [H]
     const size_t width = static_cast<size_t>(s.gates / s.heads);
@@ -78,7 +91,7 @@ class Gated final : public RuntimeMixer {
     }
     if (form.low_rank_output_gate) {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
-                               /*biases=*/false);
+                               form.output_gate_bias);
     }
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
                          /*biases=*/false);
@@ -91,7 +104,7 @@ class Gated final : public RuntimeMixer {
               .scale = 1.0f / kLogSigmoidDivisor};
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
-             .eps = layer.norm_eps,
+             .eps = s_.norm_eps,
              .activation = form.output_gate == OutputGate::kSigmoid
                                ? NormGate::kSigmoid
                                : NormGate::kSilu,

@@ -281,6 +281,17 @@ const ConfigVariant kVariants[] = {
        c.input_norm = true;
        c.norm_kind = NormKind::kRms;
      }},
+    {"Hgrn2LearnedBounds",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "hgrn2:learned_bounds=true");
+     }},
+    {"FullHgrn2LearnedBounds",
+     [](ModelConfig& c) {
+       c.n_layers = 5;
+       SetLayers(c, "full,hgrn2:learned_bounds=true+linear,hgrn2");
+       SetRmsSwiglu(c);
+     }},
     {"Rwkv7Rwkv6Rms",
      [](ModelConfig& c) {
        SetLayers(c, "rwkv7,rwkv6:gate_rank=3");
@@ -344,7 +355,7 @@ TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
   // The file's matrices, rounded by hand; what no product reads stays.
   const auto is_kept = [](const std::string& name) {
     for (const char* kept : {"pos_embedding.weight", "convolution.weight",
-                             "token_shift", "bonus", "A_log"}) {
+                             "token_shift", "bonus", "A_log", "bound_logits"}) {
       if (name.ends_with(kept)) return true;
     }
     return false;

@@ -228,6 +228,12 @@ inline std::vector<ModelConfig> GatedVariants() {
     config.input_norm = true;
     config.feed_forward = FeedForwardOf("channel-mix");
   }
+  // With bounds of the decay that all layers learn together.
+  for (const char* layers :
+       {"hgrn2:learned_bounds=true",
+        "full,hgrn2:learned_bounds=true,linear+hgrn2:learned_bounds=true"}) {
+    add(layers).n_layers = 3;
+  }
   // Feed-forward parts with a row of their own in the state of each layer.
   for (const char* layers :
        {"linear", "full", "aft-simple,local:local_context=3", "rwkv7",

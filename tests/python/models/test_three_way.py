@@ -49,6 +49,7 @@ KINDS = [
     dict(layers=["gla", {"mixer": "local", "local_context": 5}]),
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
+    dict(layers=["hgrn2", "linear+hgrn2"], learned_bounds=True),
     dict(layers=["linear+full", "linear+local"], local_context=5, **MODERN),
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),

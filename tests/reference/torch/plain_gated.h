@@ -47,6 +47,20 @@ class GatedLoop {
                      : c_.n_heads;
   }
 
+  // Of HGRN2: fixed, or by the definition from the logits of all layers.
+  torch::Tensor LowerBounds() const {
+    if (!KeyOf<bool>(c_, "learned_bounds")) return At("lower_bound");
+    const size_t at = prefix_.find("layers.");
+    const int64_t layer =
+        at == std::string::npos ? 0 : std::stol(prefix_.substr(at + 7));
+    torch::Tensor logits;
+    for (const auto& [name, tensor] : weights_) {
+      if (name.ends_with("bound_logits")) logits = tensor;
+    }
+    const torch::Tensor shares = logits.exp() / logits.exp().sum(0, true);
+    return shares.slice(0, 1, layer + 1).sum(0);
+  }
+
   // x [B, T, D] -> [B, T, D].
   torch::Tensor Mix(const torch::Tensor& x) {
     torch::Tensor state = torch::zeros(
@@ -166,7 +180,7 @@ class GatedLoop {
           c_.n_heads);
     }
     if (Is({"hgrn2"})) {
-      const torch::Tensor l = At("lower_bound");
+      const torch::Tensor l = LowerBounds();
       const torch::Tensor f = l + (1 - l) * Logistic(Map("decay", x));
       k = 1 - f;
       token.gamma = Heads(f, c_.n_heads);
