@@ -24,7 +24,7 @@ void AddExperts(const ModelConfig& config, const std::string& own,
   const int64_t d_model = config.d_model;
   if (from.Has(theirs + "gate_up_proj")) {
     const GroupedRows both(
-        from.Shaped(theirs + "gate_up_proj", {experts, 2 * width, d_model})
+        from(theirs + "gate_up_proj", {experts, 2 * width, d_model})
             .Reshaped({experts * 2 * width, d_model}),
         experts, {width, width});
     const std::vector<int64_t> shape = {experts, width, d_model};
@@ -37,8 +37,7 @@ void AddExperts(const ModelConfig& config, const std::string& own,
                          int64_t in) {
     std::vector<WeightPart> parts;
     for (int64_t e = 0; e < experts; ++e) {
-      parts.push_back(
-          from.Shaped(StrCat(theirs, e, ".", name, ".weight"), {out, in}));
+      parts.push_back(from(StrCat(theirs, e, ".", name, ".weight"), {out, in}));
     }
     to.Add(own + "experts." + mine,
            WeightPart::Stacked(parts).Reshaped({experts, out, in}));

@@ -214,7 +214,7 @@ void AddQwenDelta(const ModelConfig& view, const std::string& own,
   const int64_t channels = 2 * keys + values;
   const int64_t width = KeyOf<int64_t>(view, "conv_width");
   to.Add(own + "convolution.weight",
-         from.Shaped(theirs + "conv1d.weight", {channels, 1, width})
+         from(theirs + "conv1d.weight", {channels, 1, width})
              .Reshaped({channels, width}));
   to.Add(own + "A_log", from(theirs + "A_log"));
   to.Add(own + "dt_bias", from(theirs + "dt_bias"));

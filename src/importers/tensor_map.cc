@@ -36,8 +36,8 @@ WeightPart PublishedTensors::operator()(const std::string& name) {
   return WeightPart(source_, name);
 }
 
-WeightPart PublishedTensors::Shaped(const std::string& name,
-                                    const std::vector<int64_t>& shape) {
+WeightPart PublishedTensors::operator()(const std::string& name,
+                                        const std::vector<int64_t>& shape) {
   WeightPart part = (*this)(name);
   if (part.shape() == shape) return part;
   throw FormatError(Where(name), StrCat("shape ", ShapeText(shape)),

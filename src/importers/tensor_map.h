@@ -28,8 +28,9 @@ class PublishedTensors {
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
-  /// The tensor, which has to have this shape. Throws FormatError.
-  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
+  /// The same of a tensor with this shape; FormatError for another one.
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
   /// The tensor's numbers in this shape. Throws FormatError where they are more
   /// or fewer.
   WeightPart Reshaped(const std::string& name,

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -59,3 +60,78 @@ NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 @pytest.mark.parametrize(("kind", "keys"), CASES, ids=NAMES)
 def test_logits_are_those_of_the_definer(kind, keys, tmp_path):
     published.assert_definer_agrees(kind, keys, tmp_path)
+
+
+VISION = dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, patch_size=4,
+              out_hidden_size=36, num_position_embeddings=16)  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "tied"), [("qwen3_5", True), ("qwen3_5_moe", False)])
+def test_the_text_model_of_one_that_reads_pictures(kind, tied, tmp_path):
+    keys = {**QWEN, "rope_parameters": MROPE, "tie_word_embeddings": tied}
+    if kind == "qwen3_5_moe":
+        keys = {**keys, **EXPERTS}
+    config = transformers.AutoConfig.for_model(
+        kind, text_config=keys, vision_config=VISION, tie_word_embeddings=tied
+    )
+    torch.manual_seed(1)
+    model = transformers.AutoModelForImageTextToText.from_config(config).eval()
+    published.disturb(model)
+    model.save_pretrained(tmp_path / "model")
+    path = tmp_path / "model" / "model.safetensors"
+    weights = safetensors_torch.load_file(path)
+    assert any(name.startswith("model.visual.") for name in weights)
+    assert "model.language_model.embed_tokens.weight" in weights
+    weights["mtp.fc.weight"] = torch.ones(3)
+    safetensors_torch.save_file(weights, path, {"format": "pt"})
+    tokens = np.random.default_rng(1).integers(0, published.VOCAB, 200)
+    wanted = published.definer_logits(model, tokens)
+    published.assert_opens_exactly(tmp_path / "model", wanted, tokens)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Small models by their type, written once."""
+    made = {}
+
+    def folder(kind):
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(kind)
+            keys = next(keys for name, keys in CASES if name == kind)
+            published.random_model(kind, keys).save_pretrained(made[kind])
+        return made[kind]
+
+    return folder
+
+
+REFUSED = [
+    ("qwen3_next", dict(hidden_act="gelu"), "hidden_act: want 'silu', got 'gelu'"),
+    ("qwen3_next", dict(layer_types=["mamba"] * 4), "layer_types: want 'linear_attention' or"),
+    ("qwen3_next", dict(mlp_only_layers=[4]), "mlp_only_layers: want a list of integers from 0"),
+    ("qwen3_next", dict(mlp_only_layers=1), "mlp_only_layers: want a list of integers"),
+    ("qwen3_next", dict(linear_num_value_heads=5), "key_heads: want 0 or a divisor"),
+    ("qwen3_next", dict(linear_num_key_heads=3), "in_proj_qkvz.weight.*want 228 rows"),
+    ("qwen3_next", dict(num_experts=6), r"experts.5.gate_proj.weight.*got none"),
+    ("qwen3_next", dict(moe_intermediate_size=21), "experts.0.gate_proj.*want shape"),
+    ("qwen3_next", dict(rope_parameters={"partial_rotary_factor": 0.1}),
+     "partial_rotary_factor: want a number up to 1 that makes an even number of the 16"),
+    ("qwen3_next", dict(linear_conv_kernel_dim=3), "conv1d.weight.*want shape"),
+    ("qwen3_5_text", dict(attn_output_gate=False), "attn_output_gate: want true"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "keys", "message"), REFUSED, ids=[str(row[1]) for row in REFUSED])
+def test_what_cannot_be_run_is_refused_by_name(kind, keys, message, folders, tmp_path):
+    config = json.loads((folders(kind) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **keys}))
+    (tmp_path / "model.safetensors").symlink_to(folders(kind) / "model.safetensors")
+    with pytest.raises(Exception, match=message):
+        runtime.Model(tmp_path)
+
+
+def test_a_wrapper_and_its_text_model_agree_on_ties(tmp_path):
+    inner = {"model_type": "qwen3_5_text", "tie_word_embeddings": False}
+    config = {"model_type": "qwen3_5", "tie_word_embeddings": True, "text_config": inner}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(Exception, match="tie_word_embeddings: want that of text_config"):
+        runtime.Model(tmp_path)
