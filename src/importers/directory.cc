@@ -14,7 +14,7 @@ const std::vector<Importer>& Importers() {
     std::vector<Importer> rows;
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          QwenImporters()}) {
+          QwenImporters(), DeltaImporters(), MinimaxImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -97,12 +97,14 @@ Result<std::shared_ptr<const WeightSource>> ImportWeights(
     std::string_view json, const ModelConfig& config,
     std::shared_ptr<const WeightSource> source) {
   const std::string path = source->path();
-  const auto object = ReadObject(json, path);
+  Result<nlohmann::json> object = ReadObject(json, path);
   if (!object.ok()) return object.error();
   try {
-    PublishedTensors from(std::move(source));
+    const Importer& row = RowOf(object.value(), path);
+    PublishedTensors from(std::move(source),
+                          PublishedConfig(std::move(object).Take(), path));
     ImportedTensors to(config);
-    RowOf(object.value(), path).tensors(config, from, to);
+    row.tensors(config, from, to);
     from.RequireAllRead();
     return std::shared_ptr<const WeightSource>(
         std::make_shared<WeightView>(path, to.Take()));

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "importers/published_config.h"
 #include "weights/weight_view.h"
 
 namespace tarn {
@@ -16,9 +17,14 @@ namespace tarn {
 /// Tensors of one source by their names, of which it remembers the asked-for.
 class PublishedTensors {
  public:
-  explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
-      : source_(std::move(source)) {}
+  /// config: of the same directory.
+  PublishedTensors(std::shared_ptr<const WeightSource> source,
+                   PublishedConfig config)
+      : source_(std::move(source)), config_(std::move(config)) {}
 
+  /// What the configuration says about tensors alone: which there are, and how
+  /// they are called. The importer's other half read all of it.
+  PublishedConfig& config() { return config_; }
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
@@ -37,6 +43,7 @@ class PublishedTensors {
 
  private:
   const std::shared_ptr<const WeightSource> source_;
+  PublishedConfig config_;
   std::vector<std::string> read_, skipped_;
 };
 

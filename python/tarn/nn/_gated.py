@@ -183,7 +183,7 @@ class GatedMixer(GatedWeights):
             split(heads.flatten(2), groups),
             weight if self.form["span"] == "head" else weight.view(groups, -1),
             gate=None if gate is None else split(gate, groups),
-            eps=self.view["norm_eps"],
+            eps=self.view["output_norm_eps"] or self.view["norm_eps"],
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "mixers/common/spec_output_norm.h"
+
 namespace tarn {
 namespace {
 
@@ -105,6 +107,7 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
+  s.norm_eps = OutputNormEps(layer);
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))

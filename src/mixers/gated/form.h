@@ -80,6 +80,7 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
+  double norm_eps;                  // of the output norm
 };
 
 /// All rows, in the order of the registry.

@@ -90,7 +90,7 @@ class Gated final : public RuntimeMixer {
               .scale = 1.0f / kLogSigmoidDivisor};
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
-             .eps = layer.norm_eps,
+             .eps = s_.norm_eps,
              .activation = form.output_gate == OutputGate::kSigmoid
                                ? NormGate::kSigmoid
                                : NormGate::kSilu,

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/spec_output_norm.h"
 #include "mixers/gated/form.h"
 
 namespace tarn::mixers::gated {
@@ -101,7 +102,8 @@ std::vector<OwnKey> SharedKeys() {
           {.name = "negative_eigenvalues",
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
-           .section = "delta"}};
+           .section = "delta"},
+          OutputNormKey()};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -112,6 +114,7 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
+  row.optional_sections = {kOutputNormSection};
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,

@@ -34,6 +34,32 @@ EXPERTS = dict(
 )
 ROPE = dict(rope_type="default", rope_theta=300.0, partial_rotary_factor=0.5)
 MROPE = {**ROPE, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
+OLMO = dict(
+    vocab_size=97,
+    hidden_size=36,
+    intermediate_size=52,
+    num_hidden_layers=4,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    linear_num_key_heads=2,
+    linear_num_value_heads=6,
+    linear_key_head_dim=10,
+    linear_value_head_dim=14,
+    pad_token_id=None,
+    eos_token_id=None,
+)
+MINIMAX = dict(
+    vocab_size=97,
+    hidden_size=36,
+    intermediate_size=20,
+    num_hidden_layers=4,
+    num_attention_heads=6,
+    num_key_value_heads=2,
+    num_local_experts=5,
+    head_dim=10,
+    pad_token_id=None,
+    eos_token_id=None,
+)
 CASES = [
     ("qwen3_next", {**QWEN, **EXPERTS}),
     ("qwen3_next",
@@ -53,6 +79,25 @@ CASES = [
     ("qwen3_5_moe_text",
      {**QWEN, **EXPERTS, "tie_word_embeddings": True, "num_experts_per_tok": 5}),
     ("qwen3_5_moe_text", {**QWEN, **EXPERTS, "rope_parameters": MROPE, "attention_bias": True}),
+    ("olmo_hybrid", OLMO),
+    ("olmo_hybrid",
+     {**OLMO, "attention_bias": True, "tie_word_embeddings": True, "num_key_value_heads": None,
+      "linear_allow_neg_eigval": False, "linear_num_key_heads": 6, "linear_conv_kernel_dim": 2,
+      "rope_parameters": dict(rope_type="default", rope_theta=300.0)}),
+    ("olmo_hybrid",
+     {**OLMO, "num_hidden_layers": 3, "hidden_size": 48, "linear_num_key_heads": None,
+      "linear_num_value_heads": None, "linear_key_head_dim": None,
+      "linear_value_head_dim": None,
+      "layer_types": ["full_attention", "linear_attention", "linear_attention"]}),
+    ("minimax", MINIMAX),
+    ("minimax",
+     {**MINIMAX, "full_attn_alpha_factor": 3.5, "linear_attn_alpha_factor": 2.5,
+      "mlp_alpha_factor": 1.75, "full_attn_beta_factor": 0.7, "linear_attn_beta_factor": 1.3,
+      "mlp_beta_factor": 0.9, "num_experts_per_tok": 3, "sliding_window": 13}),
+    ("minimax",
+     {**MINIMAX, "head_dim": None, "tie_word_embeddings": True, "num_hidden_layers": 3,
+      "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+      "num_key_value_heads": 6, "rope_parameters": dict(rope_type="default", rope_theta=300.0)}),
 ]  # fmt: skip
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 

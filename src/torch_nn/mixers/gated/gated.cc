@@ -176,8 +176,7 @@ class Gated : public Mixer {
   torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
                        torch::Tensor heads) const {
     if (form_.skip) heads = ops::HeadScale(in.skipped, weights_.D, heads);
-    return NormOutput(form_, s_, weights_.norm, config_.norm_eps, heads,
-                      rows.gate);
+    return NormOutput(form_, s_, weights_.norm, heads, rows.gate);
   }
 
   const GatedForm& form_;

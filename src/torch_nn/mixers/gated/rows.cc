@@ -39,7 +39,7 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
 }
 
 torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& s,
-                         const torch::Tensor& weight, double eps,
+                         const torch::Tensor& weight,
                          const torch::Tensor& heads,
                          const torch::Tensor& gate) {
   const auto groups = [&](const torch::Tensor& x) {
@@ -50,7 +50,7 @@ torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& s,
   call.weight =
       s.shared_norm ? weight : weight.view({s.norm_groups, s.norm_width});
   if (gate.defined()) call.gate = groups(gate);
-  call.eps = eps;
+  call.eps = s.norm_eps;
   call.activation =
       form.output_gate == OutputGate::kSigmoid ? "sigmoid" : "silu";
   call.gate_first = form.gate_first;
