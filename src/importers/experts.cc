@@ -68,7 +68,9 @@ void AddExperts(const ModelConfig& config, const std::string& own,
                .Reshaped({experts, out, in}));
   };
   stack("linear1", names.gate, width, d_model, in_factor);
-  stack("linear3", names.up, width, d_model, in_factor);
+  if (names.up != nullptr) {
+    stack("linear3", names.up, width, d_model, in_factor);
+  }
   stack("linear2", names.down, d_model, width, out_factor);
 }
 

@@ -57,9 +57,7 @@ class GroupedRows {
               const std::vector<int64_t>& heights);
   /// part: groups times the sum of `heights` rows.
   GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
-      : rows_(std::move(part)),
-        groups_(groups),
-        heights_(std::move(heights)) {}
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
   /// This part of all groups, one below the other. O(groups).
   WeightPart operator[](size_t part) const;
 
@@ -79,7 +77,7 @@ class ImportedTensors {
   void AddLinear(PublishedTensors& from, const std::string& name,
                  const std::string& published, bool bias = false);
   /// The head, from `head` or, where the model is tied, from the embedding, of
-  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// which `head` may be a copy.
   /// Throws FormatError where a tied model holds another head.
   void AddHead(PublishedTensors& from, const std::string& head,
                const std::string& embedding);
