@@ -175,13 +175,13 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"feed_forward_bias", "none"},
       {"head_bias", "false"},
       {"value_residual", "true"},
-      {"learned_bounds", "true"},
       {"mamba2_norm", "false"},
       {"mamba2_norm_first", "true"},
       {"least_step", "0.125"},
       {"most_step", "2.5"},
       {"selection_norm", "true"},
       {"selection_norm_eps", "0.25"},
+      {"learned_bounds", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -231,13 +231,13 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rotary_magnitude",
                                        "rotary_truncate",
                                        "value_residual",
-                                       "learned_bounds",
                                        "mamba2_norm",
                                        "mamba2_norm_first",
                                        "least_step",
                                        "most_step",
                                        "selection_norm",
-                                       "selection_norm_eps"};
+                                       "selection_norm_eps",
+                                       "learned_bounds"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

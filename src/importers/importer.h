@@ -103,14 +103,16 @@ void AddExperts(const ModelConfig& config, const std::string& own,
 /// The tensor, times a factor.
 WeightPart Times(const WeightPart& part, float factor);
 
-std::vector<Importer> SoftmaxImporters();   // llama.cc
-std::vector<Importer> MambaImporters();     // mamba.cc
-std::vector<Importer> GraniteImporters();   // granite_hybrid.cc
-std::vector<Importer> FalconImporters();    // falcon_h1.cc
-std::vector<Importer> HybridImporters();    // mamba_hybrids.cc
-std::vector<Importer> NemotronImporters();  // nemotron_h.cc
-std::vector<Importer> QwenImporters();      // qwen_hybrid.cc
-std::vector<Importer> DeltaImporters();     // delta_hybrid.cc
-std::vector<Importer> MinimaxImporters();   // minimax.cc
+std::vector<Importer> SoftmaxImporters();     // llama.cc
+std::vector<Importer> MambaImporters();       // mamba.cc
+std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
+std::vector<Importer> FalconImporters();      // falcon_h1.cc
+std::vector<Importer> HybridImporters();      // mamba_hybrids.cc
+std::vector<Importer> NemotronImporters();    // nemotron_h.cc
+std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
+std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
+std::vector<Importer> MinimaxImporters();     // minimax.cc
+std::vector<Importer> FlashGatedImporters();  // flash_gated.cc
+std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 
 }  // namespace tarn

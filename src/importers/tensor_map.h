@@ -31,6 +31,10 @@ class PublishedTensors {
   /// The same of a tensor with this shape; FormatError for another one.
   WeightPart operator()(const std::string& name,
                         const std::vector<int64_t>& shape);
+  /// The tensor's numbers in this shape. Throws FormatError where they are more
+  /// or fewer.
+  WeightPart Reshaped(const std::string& name,
+                      const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.

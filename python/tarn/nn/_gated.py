@@ -113,7 +113,8 @@ class GatedMixer(GatedWeights):
         if self.form["delta"]:
             betas = next(found)
         if self.form["low_rank_output_gate"]:
-            gate = ops.affine(gate, self.gate_up_projection.weight)
+            up = self.gate_up_projection
+            gate = ops.affine(gate, up.weight, up.bias)
         if self.form["gate"] in ("channel", "log-sigmoid"):
             up = self.decay_up_projection
             decay = ops.affine(decay, up.weight, up.bias)

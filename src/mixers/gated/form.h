@@ -51,8 +51,10 @@ struct GatedForm {
   bool scaled = true;    // queries by K^-1/2
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
-  bool gate_first = false;  // norm(o act(z)), not norm(o) act(z)
-  bool norm = true;         // else o act(z)
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;               // else o act(z)
+  bool output_gate_bias = false;  // of the low-rank one's second map
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -83,12 +85,6 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
-  double norm_eps;                  // of the output norm
-  // Bounds that the model learns (kBounded): whether the layer's own are a row
-  // of a table for all `depth` layers, which the first such layer holds and the
-  // others read.
-  bool learns_bounds, reads_bounds;
-  int64_t depth;
   float least_step, most_step;      // between which dt is kept; most 0: no end
 
   /// Whether dt is kept between two numbers.
@@ -98,6 +94,12 @@ struct GatedSizes {
     const float most = most_step > 0 ? std::min(step, most_step) : step;
     return std::max(most, least_step);
   }
+  double norm_eps;  // of the output norm
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
 };
 
 /// All rows, in the order of the registry.

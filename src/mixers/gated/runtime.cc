@@ -91,7 +91,7 @@ class Gated final : public RuntimeMixer {
     }
     if (form.low_rank_output_gate) {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
-                               /*biases=*/false);
+                               form.output_gate_bias);
     }
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
                          /*biases=*/false);

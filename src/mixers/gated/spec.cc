@@ -32,6 +32,7 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   add(form.low_rank_output_gate, "gate_down_projection.weight", {s.rank, d});
   add(form.low_rank_output_gate, "gate_up_projection.weight",
       {s.values, s.rank});
+  add(form.output_gate_bias, "gate_up_projection.bias", {s.values});
   add(form.projected() && !form.low_rank(), "decay_projection.weight",
       {s.gates, d});
   add(form.low_rank(), "decay_down_projection.weight", {s.rank, d});
@@ -89,10 +90,14 @@ void Check(const GatedForm& form, const ModelConfig& layer) {
     throw ArgumentError("most_step", "0 or at least least_step" + named,
                         StrCat(most));
   }
-  if (!KeyOf<bool>(layer, "mamba2_norm") &&
-      KeyOf<bool>(layer, "mamba2_norm_first")) {
+  if (KeyOf<bool>(layer, "mamba2_norm")) return;
+  if (KeyOf<bool>(layer, "mamba2_norm_first")) {
     throw ArgumentError("mamba2_norm_first", "false without mamba2_norm",
                         "true");
+  }
+  if (FormOf(form, layer).output_gate != OutputGate::kSilu) {
+    throw ArgumentError("gate_activation", "own or silu without mamba2_norm",
+                        "another");
   }
 }
 
@@ -117,11 +122,6 @@ std::vector<OwnKey> SharedKeys() {
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
            .section = "delta"},
-          {.name = "learned_bounds",
-           .help = "the layers of 'hgrn2' learn the lower bounds of their "
-                   "decay factors",
-           .type = FlagKey{},
-           .section = "hgrn2"},
           {.name = "mamba2_norm",
            .help = "whether 'mamba2' normalises its output",
            .type = FlagKey{true},
@@ -141,6 +141,21 @@ std::vector<OwnKey> SharedKeys() {
            .help = "largest step of a token in 'mamba2'; 0: any",
            .type = RealKey{0.0, kMostStep, 0.0},
            .section = "mamba2"},
+          {.name = "learned_bounds",
+           .help = "the layers of 'hgrn2' learn the lower bounds of their "
+                   "decay factors",
+           .type = FlagKey{},
+           .section = "hgrn2"},
+          {.name = "gate_activation",
+           .help = "what multiplies the normalised output of 'gla' and its "
+                   "like; own: as docs/attention.md lists it",
+           .type = WordKey{{"own", "none", "silu", "sigmoid"}},
+           .section = "gated"},
+          {.name = "gate_bias",
+           .help = "whether the second map of the output gate of 'kda' has a "
+                   "bias",
+           .type = FlagKey{},
+           .section = "kda"},
           OutputNormKey()};
 }
 
@@ -152,8 +167,9 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
-  row.optional_sections = {kOutputNormSection};
+  row.optional_sections = {"gated", kOutputNormSection};
   if (form.skip) row.optional_sections.push_back("mamba2");
+  if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,

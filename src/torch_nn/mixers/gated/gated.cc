@@ -105,7 +105,8 @@ class Gated : public Mixer {
     if (!weights_.decay.is_empty()) rows.decay = parts[i++];
     if (!weights_.beta.is_empty()) rows.beta = parts[i++];
     if (!weights_.gate_up.is_empty()) {
-      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight);
+      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight,
+                              ops::NoneOr(weights_.gate_up->bias));
     }
     if (!weights_.decay_up.is_empty()) {
       rows.decay = ops::Affine(rows.decay, weights_.decay_up->weight,

@@ -1,0 +1,41 @@
+// What the models of flash-linear-attention 0.6 (package `fla`) have in common:
+// a stack of mixers and feed-forward parts, some layers softmax attention.
+#pragma once
+
+#include <string>
+
+#include "importers/importer.h"
+
+namespace tarn {
+
+inline constexpr int64_t kMostFlash = int64_t{1} << 24;
+
+/// Sizes of the stack and keys that decide nothing; all models have them. The
+/// norms are those of the class: norm_eps is its default.
+ModelConfig ReadFlashStack(PublishedConfig& from, NormKind norm,
+                           double norm_eps);
+/// A gated unit whose width follows from `ratio`, the class's hidden_ratio,
+/// where the file does not say it.
+void ReadFlashUnit(PublishedConfig& from, double ratio, ModelConfig& config);
+/// hidden_size times the ratio of that key, rounded up to a multiple.
+int64_t FlashHidden(PublishedConfig& from, double ratio, double share,
+                    int64_t multiple);
+/// The width of a head, where all of them have hidden_size times a factor.
+int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
+                       const ModelConfig& config);
+/// The layers that `attn` makes softmax attention. After all else of `config`
+/// but rotary positions of the layers themselves was read.
+void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config);
+
+/// Fills in a layer's mixer: tensors under `own` from those under `theirs`.
+using FlashMixer = void (*)(const ModelConfig& view, const std::string& own,
+                            const std::string& theirs, PublishedTensors& from,
+                            ImportedTensors& to);
+/// All tensors of a stack with gated units.
+void AddFlashStack(const ModelConfig& config, FlashMixer mixer,
+                   PublishedTensors& from, ImportedTensors& to);
+/// A norm with a bias, which is 0 where `norm_bias` says that it has none.
+void AddFlashNorm(PublishedTensors& from, const std::string& own,
+                  const std::string& theirs, ImportedTensors& to);
+
+}  // namespace tarn
