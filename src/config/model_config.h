@@ -45,9 +45,9 @@ enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds, kUnigram };
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text; its
-/// feed-forward part and the place of its norms may be among them. A parallel mixer has its mixers' keys
-/// in `branches`, which are empty where no mixer has any; the layer's own keys,
-/// as its feed-forward part, are in `options`.
+/// feed-forward part and the place of its norms may be among them. A parallel
+/// mixer has its mixers' keys in `branches`, which are empty where no mixer has
+/// any; the layer's own keys, as its feed-forward part, are in `options`.
 struct LayerConfig {
   AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;

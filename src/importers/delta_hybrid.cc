@@ -34,8 +34,7 @@ void ReadOlmoMixers(PublishedConfig& from, ModelConfig& config) {
                        {"d_value", StrCat(d_value)}};
     }
   }
-  SetKey(config, "conv_width",
-         from.Integer("linear_conv_kernel_dim", 2, 8, 4));
+  SetKey(config, "conv_width", from.Integer("linear_conv_kernel_dim", 2, 8, 4));
   SetKey(config, "negative_eigenvalues",
          from.Flag("linear_allow_neg_eigval", true));
   SetKey(config, "output_norm_eps", kDeltaNormEps);
@@ -47,8 +46,8 @@ ModelConfig ReadOlmoHybrid(PublishedConfig& from) {
   config.d_model = from.Integer("hidden_size", 1, kMostDelta);
   config.n_layers = from.Integer("num_hidden_layers", 1, kMaxLayers);
   config.n_heads = from.Integer("num_attention_heads", 1, kMostDelta);
-  config.d_key = config.d_value = from.Integer(
-      "head_dim", 1, kMostDelta, config.d_model / config.n_heads);
+  config.d_key = config.d_value =
+      from.Integer("head_dim", 1, kMostDelta, config.d_model / config.n_heads);
   config.d_ff = from.Integer("intermediate_size", 1, kMostDelta);
   config.feed_forward = FeedForwardOf("swiglu");
   config.norm = Norm::kPre;
@@ -73,36 +72,6 @@ ModelConfig ReadOlmoHybrid(PublishedConfig& from) {
   return config;
 }
 
-// The kernels of queries, keys and values [C, 1, W] as one tensor or as three,
-// which transformers stacks and, where it writes them, cuts into equal parts.
-WeightPart Kernels(const ModelConfig& view, const std::string& theirs,
-                   PublishedTensors& from) {
-  const int64_t groups = KeyOf<int64_t>(view, "key_heads");
-  const int64_t keys = (groups > 0 ? groups : view.n_heads) * view.d_key;
-  const int64_t values = view.n_heads * view.d_value;
-  const int64_t width = KeyOf<int64_t>(view, "conv_width");
-  const int64_t all = 2 * keys + values;
-  if (from.Has(theirs + "conv1d.weight")) {
-    return from(theirs + "conv1d.weight", {all, 1, width})
-        .Reshaped({all, width});
-  }
-  std::vector<WeightPart> parts;
-  int64_t rows = 0;
-  for (const char* name : {"q_conv1d", "k_conv1d", "v_conv1d"}) {
-    const std::string whole = StrCat(theirs, name, ".weight");
-    const WeightPart part = from(whole);
-    const int64_t own = part.shape().empty() ? 0 : part.shape()[0];
-    parts.push_back(from(whole, {own, 1, width}));
-    rows += own;
-  }
-  if (rows != all) {
-    throw FormatError(from.Where(theirs + "q_conv1d.weight"),
-                      StrCat(all, " rows of it, k_conv1d and v_conv1d"),
-                      StrCat(rows));
-  }
-  return WeightPart::Stacked(parts).Reshaped({all, width});
-}
-
 void AddOlmoDelta(const ModelConfig& view, const std::string& own,
                   const std::string& theirs, PublishedTensors& from,
                   ImportedTensors& to) {
@@ -112,7 +81,7 @@ void AddOlmoDelta(const ModelConfig& view, const std::string& own,
   to.AddLinear(from, own + "gate_projection", theirs + "g_proj");
   to.AddLinear(from, own + "decay_projection", theirs + "a_proj");
   to.AddLinear(from, own + "beta_projection", theirs + "b_proj");
-  to.Add(own + "convolution.weight", Kernels(view, theirs, from));
+  to.Add(own + "convolution.weight", KernelsOf(view, theirs, from));
   to.Add(own + "A_log", from(theirs + "A_log"));
   to.Add(own + "dt_bias", from(theirs + "dt_bias"));
   to.AddLinear(from, own + "norm", theirs + "o_norm");
@@ -154,6 +123,34 @@ void OlmoHybridTensors(const ModelConfig& config, PublishedTensors& from,
 }
 
 }  // namespace
+
+WeightPart KernelsOf(const ModelConfig& view, const std::string& theirs,
+                     PublishedTensors& from) {
+  const int64_t groups = KeyOf<int64_t>(view, "key_heads");
+  const int64_t keys = (groups > 0 ? groups : view.n_heads) * view.d_key;
+  const int64_t values = view.n_heads * view.d_value;
+  const int64_t width = KeyOf<int64_t>(view, "conv_width");
+  const int64_t all = 2 * keys + values;
+  if (from.Has(theirs + "conv1d.weight")) {
+    return from(theirs + "conv1d.weight", {all, 1, width})
+        .Reshaped({all, width});
+  }
+  std::vector<WeightPart> parts;
+  int64_t rows = 0;
+  for (const char* name : {"q_conv1d", "k_conv1d", "v_conv1d"}) {
+    const std::string whole = StrCat(theirs, name, ".weight");
+    const WeightPart part = from(whole);
+    const int64_t own = part.shape().empty() ? 0 : part.shape()[0];
+    parts.push_back(from(whole, {own, 1, width}));
+    rows += own;
+  }
+  if (rows != all) {
+    throw FormatError(from.Where(theirs + "q_conv1d.weight"),
+                      StrCat(all, " rows of it, k_conv1d and v_conv1d"),
+                      StrCat(rows));
+  }
+  return WeightPart::Stacked(parts).Reshaped({all, width});
+}
 
 std::vector<Importer> DeltaImporters() {
   return {{"olmo_hybrid", ReadOlmoHybrid, OlmoHybridTensors}};

@@ -15,8 +15,8 @@ const std::vector<Importer>& Importers() {
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
           QwenImporters(), DeltaImporters(), MinimaxImporters(),
-          FalconImporters(), HybridImporters(), NemotronImporters(),
-          FlashGatedImporters(), FlashRwkvImporters()}) {
+          KimiImporters(), FalconImporters(), HybridImporters(),
+          NemotronImporters(), FlashGatedImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -62,9 +62,9 @@ void AddExperts(const ModelConfig& config, const std::string& own,
     for (int64_t e = 0; e < experts; ++e) {
       parts.push_back(from(StrCat(theirs, e, ".", name, ".weight"), {out, in}));
     }
-    to.Add(own + "experts." + mine,
-           Times(WeightPart::Stacked(parts), factor)
-               .Reshaped({experts, out, in}));
+    to.Add(
+        own + "experts." + mine,
+        Times(WeightPart::Stacked(parts), factor).Reshaped({experts, out, in}));
   };
   stack("linear1", names.gate, width, d_model, in_factor);
   if (names.up != nullptr) {

@@ -80,6 +80,12 @@ void ReadHybridLayers(PublishedConfig& from, ModelConfig& config,
                       const char* recurrent,
                       const std::function<bool(int64_t layer)>& full);
 
+/// The kernels [C, W] of a short convolution over queries, keys and values,
+/// from one tensor [C, 1, W] or from three, which transformers stacks and,
+/// where it writes them, cuts into equal parts. config: as the layer sees it.
+WeightPart KernelsOf(const ModelConfig& config, const std::string& theirs,
+                     PublishedTensors& from);
+
 /// What published files call the three matrices of a gated unit.
 struct GatedUnitNames {
   const char *gate, *up, *down;
@@ -112,6 +118,7 @@ std::vector<Importer> NemotronImporters();    // nemotron_h.cc
 std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
 std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
 std::vector<Importer> MinimaxImporters();     // minimax.cc
+std::vector<Importer> KimiImporters();        // kimi.cc
 std::vector<Importer> FlashGatedImporters();  // flash_gated.cc
 std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 

@@ -149,8 +149,7 @@ void ReadRotary(PublishedConfig& from, ModelConfig& config,
   if (part) ReadRotatedPart(from, rope, *part, config);
   PublishedConfig scaling = from.Section("rope_scaling");
   PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
-  config.rotary_base =
-      rope.Real("rope_theta", from.Real("rope_theta", theta));
+  config.rotary_base = rope.Real("rope_theta", from.Real("rope_theta", theta));
   const std::string old = kind.Word("type", "default");
   const std::string type = kind.Word("rope_type", old);
   if (type == "linear") {

@@ -1,6 +1,6 @@
-// MiniMax-Text-01 (arXiv 2501.08313): lightning attention and softmax attention,
-// each before a mixture of experts. With m the mixer, f the mixture and their
-// factors, a layer computes, from rows x:
+// MiniMax-Text-01 (arXiv 2501.08313): lightning attention and softmax
+// attention, each before a mixture of experts. With m the mixer, f the mixture
+// and their factors, a layer computes, from rows x:
 //   y = norm(x), x = a y + b m(y)    two of them, the second with f
 // where tarn's form is x = norm(x + f(x)). So the first norm of the model comes
 // before its first layer, each layer closes with the norms that follow in the
@@ -30,10 +30,10 @@ SumFactors ReadFactors(PublishedConfig& from, const std::string& part) {
     const double value = from.Real(key.c_str(), 1.0);
     const double size = std::abs(value);
     if (!(size >= 1 / kMostFactor && size <= kMostFactor)) {
-      from.Refuse(key.c_str(),
-                  StrCat("a factor of size ", 1 / kMostFactor, " to ",
-                         kMostFactor),
-                  StrCat(value));
+      from.Refuse(
+          key.c_str(),
+          StrCat("a factor of size ", 1 / kMostFactor, " to ", kMostFactor),
+          StrCat(value));
     }
     return static_cast<float>(value);
   };
@@ -60,8 +60,8 @@ ModelConfig ReadMinimax(PublishedConfig& from) {
   config.d_model = from.Integer("hidden_size", 1, kMostMinimax);
   config.n_layers = from.Integer("num_hidden_layers", 1, kMaxLayers);
   config.n_heads = from.Integer("num_attention_heads", 1, kMostMinimax);
-  config.d_key = config.d_value = from.Integer(
-      "head_dim", 1, kMostMinimax, config.d_model / config.n_heads);
+  config.d_key = config.d_value = from.Integer("head_dim", 1, kMostMinimax,
+                                               config.d_model / config.n_heads);
   config.norm = Norm::kPost;
   config.norm_kind = NormKind::kRms;
   config.norm_eps = from.Real("rms_norm_eps", 1e-5);
@@ -113,9 +113,8 @@ WeightPart LogDecay(const ModelConfig& config, const std::string& theirs,
   const double factor = 1 - static_cast<double>(layer) / last + 1e-5;
   std::vector<WeightPart> decays;
   for (int64_t h = 0; h < heads; ++h) {
-    const double rate =
-        std::exp2(-8.0 * static_cast<double>(h + 1) /
-                  static_cast<double>(heads));
+    const double rate = std::exp2(-8.0 * static_cast<double>(h + 1) /
+                                  static_cast<double>(heads));
     decays.push_back(
         WeightPart::Filled({1}, static_cast<float>(-rate * factor)));
   }
@@ -169,8 +168,8 @@ void MinimaxTensors(const ModelConfig& config, PublishedTensors& from,
     const std::string own = StrCat("layers.", i, ".");
     const std::string theirs = StrCat("model.layers.", i, ".");
     if (view.attention == MixerKind("full")) {
-      AddMinimaxSoftmax(own + "attention.", theirs + "self_attn.",
-                        factors.full, from, to);
+      AddMinimaxSoftmax(own + "attention.", theirs + "self_attn.", factors.full,
+                        from, to);
     } else {
       AddLightning(view, own + "attention.", theirs + "self_attn.",
                    factors.lightning, from, to);

@@ -29,9 +29,8 @@ std::vector<std::pair<std::string, std::string>> DeltaOptions(
 void ReadQwenMixers(PublishedConfig& from, ModelConfig& config) {
   const int64_t interval =
       from.Integer("full_attention_interval", 1, kMostQwen, 4);
-  ReadHybridLayers(from, config, "gdn", [interval](int64_t i) {
-    return (i + 1) % interval == 0;
-  });
+  ReadHybridLayers(from, config, "gdn",
+                   [interval](int64_t i) { return (i + 1) % interval == 0; });
   const auto delta = DeltaOptions(from);
   const std::string key_heads =
       StrCat(from.Integer("num_key_value_heads", 1, kMostQwen, config.n_heads));

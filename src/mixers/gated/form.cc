@@ -132,7 +132,6 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
     s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
     s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
   }
-  s.norm_eps = OutputNormEps(layer);
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))

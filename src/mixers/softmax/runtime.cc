@@ -133,8 +133,8 @@ class Softmax final : public RuntimeMixer {
   // Queries and keys of a row under the norm over all heads, rotated.
   void PrepareFull(const MixerBlock& block, int64_t row, float* to) const {
     const float* in = block.in[row];
-    GatedNormRow({.groups = 1, .width = s_.queries(), .eps = s_.norm_eps}, in, nullptr,
-                 query_norm_.data(), nullptr, to);
+    GatedNormRow({.groups = 1, .width = s_.queries(), .eps = s_.norm_eps}, in,
+                 nullptr, query_norm_.data(), nullptr, to);
     GatedNormRow({.groups = 1, .width = s_.keys(), .eps = s_.norm_eps},
                  in + s_.queries(), nullptr, key_norm_.data(), nullptr,
                  to + s_.queries());

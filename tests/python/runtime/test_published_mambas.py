@@ -196,9 +196,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("kind", "keys", "changes"), REFUSED, ids=[kind for kind, _, _ in REFUSED]
-)
+@pytest.mark.parametrize(("kind", "keys", "changes"), REFUSED, ids=[kind for kind, _, _ in REFUSED])
 def test_what_cannot_be_run_is_refused_by_name(kind, keys, changes, tmp_path):
     saved(kind, keys, tmp_path)
     runtime.Model(tmp_path)
