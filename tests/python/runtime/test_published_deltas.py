@@ -228,3 +228,29 @@ def test_a_wrapper_and_its_text_model_agree_on_ties(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(Exception, match="tie_word_embeddings: want that of text_config"):
         runtime.Model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["bailing_hybrid", "qwen4_exp", "glm5_next_text"])
+def test_types_with_parts_that_tarn_lacks_are_refused_with_the_reason(kind, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    with pytest.raises(Exception, match=f"model_type: want .*got the text '{kind}'") as error:
+        runtime.Model(tmp_path)
+    assert "want one of" not in str(error.value)
+
+
+def test_a_published_minimax_has_no_decays_in_its_file(folders, tmp_path):
+    """They follow from the sizes, as in the model that transformers makes of it."""
+    weights = safetensors_torch.load_file(folders("minimax") / "model.safetensors")
+    kept = {
+        name: weight.clone()
+        for name, weight in weights.items()
+        if not name.endswith(("slope_rate", "_decay"))
+    }
+    assert len(kept) < len(weights)
+    safetensors_torch.save_file(kept, tmp_path / "model.safetensors", {"format": "pt"})
+    (tmp_path / "config.json").write_bytes((folders("minimax") / "config.json").read_bytes())
+    model = transformers.AutoModelForCausalLM.from_pretrained(folders("minimax")).eval()
+    tokens = np.arange(60)
+    wanted = published.definer_logits(model, tokens)
+    opened = runtime.Model(tmp_path)
+    published.assert_close(opened.score(opened.state(), tokens), wanted)
