@@ -139,7 +139,6 @@ void ImportedTensors::AddHead(PublishedTensors& from, const std::string& head,
     }
     from.Skip(head);
   }
-  Add("predictor.bias", WeightPart::Filled({config_.Outputs()}, 0.0f));
 }
 
 }  // namespace tarn

@@ -81,7 +81,7 @@ class ImportedTensors {
   void AddLinear(PublishedTensors& from, const std::string& name,
                  const std::string& published, bool bias = false);
   /// The head, from `head` or, where the model is tied, from the embedding, of
-  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// which `head` may be a copy.
   /// Throws FormatError where a tied model holds another head.
   void AddHead(PublishedTensors& from, const std::string& head,
                const std::string& embedding);

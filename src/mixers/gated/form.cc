@@ -126,12 +126,12 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
+  s.norm_eps = OutputNormEps(layer);
   s.least_step = s.most_step = 0.0f;
   if (form.skip) {
     s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
     s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
   }
-  s.norm_eps = OutputNormEps(layer);
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))

@@ -227,15 +227,15 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
-    w.cross_norms = packer.Norms(layer + "norm2", config);
+    w.cross_norms = packer.Norms(layer + "norm2", view);
   }
   LayerTensors part(packer, layer, i, passed);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
-  w.mixer_norms = packer.Norms(layer + "norm1", config);
+  w.mixer_norms = packer.Norms(layer + "norm1", view);
   if (w.feed_forward != nullptr) {
     w.feed_forward_norms =
-        packer.Norms(layer + (cross ? "norm3" : "norm2"), config);
+        packer.Norms(layer + (cross ? "norm3" : "norm2"), view);
   }
   return w;
 }
@@ -246,7 +246,8 @@ StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
   const StackNames names = NamesOf(config, decoder);
   StackWeights w;
   w.embedding = packer.Matrix(config.vocab_size, config.EmbeddingWidth());
-  packer.SetRows(names.embedding, tied ? "predictor.bias" : "", 0,
+  packer.SetRows(names.embedding,
+                 tied && config.head_bias ? "predictor.bias" : "", 0,
                  config.vocab_size, w.embedding);
   if (config.positions == Positions::kLearned) {
     w.positions = packer.Vector(names.positions);
@@ -359,7 +360,8 @@ Weights PackWeights(const WeightSource& source, const ModelConfig& config,
   }
   if (decoder) w.decoder = PackStack(packer, config, true, config.tied_head);
   if (!config.tied_head) {
-    w.head = packer.Linear("predictor", config.Outputs(), config.d_model);
+    w.head = packer.Linear("predictor", config.Outputs(), config.d_model,
+                           config.head_bias);
   }
   w.parameters = packer.parameters();
   w.bytes = packer.bytes();

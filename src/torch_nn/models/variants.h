@@ -217,6 +217,11 @@ inline std::vector<ModelConfig> GatedVariants() {
   }
   add("linear,full:feed_forward=swiglu").feed_forward_bias =
       FeedForwardBias::kNone;
+  for (const bool tied : {false, true}) {
+    ModelConfig& config = add("linear,full");
+    config.head_bias = false;
+    config.tied_head = tied;
+  }
   // With the values of the first layer in the later ones, and a norm of the
   // input.
   for (const char* layers :

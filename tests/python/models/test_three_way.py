@@ -57,7 +57,7 @@ KINDS = [
     dict(attention="mamba2", feed_forward="none"),
     dict(feed_forward="geglu"),
     dict(feed_forward="swiglu", feed_forward_bias="all"),
-    dict(feed_forward_bias="none"),
+    dict(feed_forward_bias="none", head_bias=False),
     dict(feed_forward="moe", experts=4, d_expert=16),
     dict(layers=[{"mixer": "linear", "feed_forward": "none"}, "full"], feed_forward="relu2"),
 ]  # fmt: skip

@@ -500,8 +500,9 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
                           const torch::Tensor& x) {
   const torch::Tensor& table = weights.at(
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
-  return config.logit_factor *
-         (torch::matmul(x, table.t()) + weights.at("predictor.bias"));
+  torch::Tensor logits = torch::matmul(x, table.t());
+  if (config.head_bias) logits = logits + weights.at("predictor.bias");
+  return config.logit_factor * logits;
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.
