@@ -14,7 +14,7 @@ const std::vector<Importer>& Importers() {
     std::vector<Importer> rows;
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          FlashGatedImporters(), FlashRwkvImporters()}) {
+          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

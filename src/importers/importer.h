@@ -44,7 +44,8 @@ void AddSoftmax(const ModelConfig& config, const std::string& own,
 std::vector<Importer> SoftmaxImporters();     // llama.cc
 std::vector<Importer> MambaImporters();       // mamba.cc
 std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
-std::vector<Importer> FlashGatedImporters();  // flash_gated.cc
+std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
+std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
 std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 
 }  // namespace tarn
