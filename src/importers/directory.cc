@@ -16,7 +16,8 @@ const std::vector<Importer>& Importers() {
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
           QwenImporters(), DeltaImporters(), MinimaxImporters(),
           KimiImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters(), FlashGatedImporters(), FlashRwkvImporters()}) {
+          NemotronImporters(), FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -62,8 +62,8 @@ ModelConfig ReadFlashStack(PublishedConfig& from, NormKind norm,
   return config;
 }
 
-int64_t FlashHidden(PublishedConfig& from, double ratio, double share,
-                    int64_t multiple) {
+int64_t FlashHidden(PublishedConfig& from, double ratio, double times,
+                    double over, int64_t multiple) {
   const double given = from.Real("hidden_ratio", ratio);
   if (!(given > 0 && given <= 1024)) {
     from.Refuse("hidden_ratio", "a number up to 1024 and above 0",
@@ -75,15 +75,14 @@ int64_t FlashHidden(PublishedConfig& from, double ratio, double share,
   from.Integer("intermediate_size", 1, kMostFlash, 0);  // null
   const double hidden =
       static_cast<double>(from.Integer("hidden_size", 1, kMostFlash));
-  const int64_t width = static_cast<int64_t>(hidden * given * share);
+  const int64_t width = static_cast<int64_t>(hidden * given * times / over);
   return (width + multiple - 1) / multiple * multiple;
 }
 
 void ReadFlashUnit(PublishedConfig& from, double ratio, ModelConfig& config) {
-  // Times 2 first: the product is exact, so that the quotient is Python's.
   from.Want("hidden_act", "swish");
   config.feed_forward = FeedForwardOf("swiglu");
-  config.d_ff = FlashHidden(from, ratio, 2.0 / 3.0, 256);
+  config.d_ff = FlashHidden(from, ratio, 2.0, 3.0, 256);
 }
 
 int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,

@@ -17,15 +17,25 @@ ModelConfig ReadFlashStack(PublishedConfig& from, NormKind norm,
 /// A gated unit whose width follows from `ratio`, the class's hidden_ratio,
 /// where the file does not say it.
 void ReadFlashUnit(PublishedConfig& from, double ratio, ModelConfig& config);
-/// hidden_size times the ratio of that key, rounded up to a multiple.
-int64_t FlashHidden(PublishedConfig& from, double ratio, double share,
-                    int64_t multiple);
+/// intermediate_size, or hidden_size times hidden_ratio (`ratio` where the file
+/// has none) times `times` / `over`, rounded up to a multiple.
+int64_t FlashHidden(PublishedConfig& from, double ratio, double times,
+                    double over, int64_t multiple);
 /// The width of a head, where all of them have hidden_size times a factor.
 int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
                        const ModelConfig& config);
 /// The layers that `attn` makes softmax attention. After all else of `config`
 /// but rotary positions of the layers themselves was read.
 void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config);
+
+/// A stack with gated units whose mixer is that row of mixers/gated/form.h;
+/// ratio: of ReadFlashUnit.
+ModelConfig ReadFlashGated(PublishedConfig& from, const char* mixer,
+                           double ratio);
+/// What multiplies the normalised output: a word of `gate_activation`.
+void SetFlashGate(ModelConfig& config, const char* activation);
+void FlashGatedTensors(const ModelConfig& config, PublishedTensors& from,
+                       ImportedTensors& to);
 
 /// Fills in a layer's mixer: tensors under `own` from those under `theirs`.
 using FlashMixer = void (*)(const ModelConfig& view, const std::string& own,

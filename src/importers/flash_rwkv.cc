@@ -56,7 +56,7 @@ ModelConfig ReadRwkv7(PublishedConfig& from) {
   SetKey(config, "unit_eps", from.Flag("fuse_norm", true) ? 1e-6 : 1e-24);
   from.Want("hidden_act", "sqrelu");
   config.feed_forward = FeedForwardOf("channel-mix");
-  config.d_ff = FlashHidden(from, 4.0, 1.0, 32);
+  config.d_ff = FlashHidden(from, 4.0, 1.0, 1.0, 32);
   from.WantNull("attn");
   return config;
 }

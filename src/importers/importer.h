@@ -119,7 +119,8 @@ std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
 std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
 std::vector<Importer> MinimaxImporters();     // minimax.cc
 std::vector<Importer> KimiImporters();        // kimi.cc
-std::vector<Importer> FlashGatedImporters();  // flash_gated.cc
+std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
+std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
 std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 
 }  // namespace tarn

@@ -51,10 +51,9 @@ struct GatedForm {
   bool scaled = true;    // queries by K^-1/2
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
-  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
-  bool norm = true;               // else o act(z)
   bool output_gate_bias = false;  // of the low-rank one's second map
   bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;               // else o act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;

@@ -64,6 +64,10 @@ CASES = [
     ("KDA", dict(head_dim=8, num_heads=2, num_v_heads=4, expand_v=1.5, allow_neg_eigval=True)),
     ("KDA", dict(head_dim=9, num_heads=3, use_short_conv=False, tie_word_embeddings=True)),
     ("KDA", dict(head_dim=6, num_heads=4, conv_size=2, norm_eps=1e-3, attn=ATTN)),
+    ("HGRN2", dict(expand_ratio=16)),
+    ("HGRN2", dict(expand_ratio=None, num_heads=4, norm_eps=1e-3, tie_word_embeddings=True)),
+    ("HGRN2", dict(expand_ratio=8, use_lower_bound=False, attn=ATTN)),
+    ("HGRN2", dict(expand_ratio=12, attn=dict(layers=[0], num_heads=4, rope_theta=500.0))),
 ]  # fmt: skip
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 
