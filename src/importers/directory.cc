@@ -14,8 +14,10 @@ const std::vector<Importer>& Importers() {
     std::vector<Importer> rows;
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          QwenImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters()}) {
+          QwenImporters(), DeltaImporters(), MinimaxImporters(),
+          KimiImporters(), FalconImporters(), HybridImporters(),
+          NemotronImporters(), FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -55,11 +57,22 @@ Result<nlohmann::json> ReadObject(std::string_view json,
   return parsed;
 }
 
+constexpr const char* kOneStream =
+    "one residual stream of all layers, and softmax attention that reads all "
+    "tokens; several streams and an index of tokens cannot be run";
+
 // Types with a part that no model of tarn has.
 struct RefusedType {
   const char *model_type, *wanted;
 };
 constexpr RefusedType kRefused[] = {
+    {"bailing_hybrid",
+     "decays of low rank without a lower bound, heads of latent attention "
+     "without gates, and experts without groups"},
+    {"qwen4_exp", kOneStream},
+    {"qwen4_exp_text", kOneStream},
+    {"glm5_next", kOneStream},
+    {"glm5_next_text", kOneStream},
     {"zamba",
      "layers that read what the layer before them gives; shared "
      "blocks that also read the token's embedding cannot be run"},

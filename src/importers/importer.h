@@ -3,6 +3,7 @@
 // model has one file here; a row of the table is all that others see of it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,14 +62,29 @@ void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
 
 /// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
 /// the fraction of a head's channels that rotate where the file does not say;
-/// without it all do, and the file cannot say. config: its d_key is known.
+/// without it all do, and the file cannot say. theta: of a file that does not
+/// say. config: its d_key is known.
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part = std::nullopt);
+                std::optional<double> part = std::nullopt,
+                double theta = 10000.0);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to);
+
+/// One mixer of tarn for each layer, by the list `layer_types` or, where the
+/// file has none, by `full`: whether a layer has softmax attention. recurrent:
+/// the mixer of the others. Options are the caller's to add.
+void ReadHybridLayers(PublishedConfig& from, ModelConfig& config,
+                      const char* recurrent,
+                      const std::function<bool(int64_t layer)>& full);
+
+/// The kernels [C, W] of a short convolution over queries, keys and values,
+/// from one tensor [C, 1, W] or from three, which transformers stacks and,
+/// where it writes them, cuts into equal parts. config: as the layer sees it.
+WeightPart KernelsOf(const ModelConfig& config, const std::string& theirs,
+                     PublishedTensors& from);
 
 /// What published files call the three matrices of a gated unit.
 struct GatedUnitNames {
@@ -84,20 +100,27 @@ void AddGatedUnit(const std::string& own, const std::string& theirs,
                   ImportedTensors& to);
 /// The experts of a mixture, under `own` + "experts.", from tensors of all of
 /// them ("gate_up_proj", "down_proj" under `theirs`) or from those of each
-/// ("0.gate_proj.weight" ...). config: as the layer sees it.
+/// ("0.gate_proj.weight" ...), what they read and give times factors. config:
+/// as the layer sees it.
 void AddExperts(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, const GatedUnitNames& names,
-                PublishedTensors& from, ImportedTensors& to);
-
+                PublishedTensors& from, ImportedTensors& to,
+                float in_factor = 1.0f, float out_factor = 1.0f);
 /// The tensor, times a factor.
 WeightPart Times(const WeightPart& part, float factor);
 
-std::vector<Importer> SoftmaxImporters();   // llama.cc
-std::vector<Importer> MambaImporters();     // mamba.cc
-std::vector<Importer> GraniteImporters();   // granite_hybrid.cc
-std::vector<Importer> FalconImporters();    // falcon_h1.cc
-std::vector<Importer> HybridImporters();    // mamba_hybrids.cc
-std::vector<Importer> NemotronImporters();  // nemotron_h.cc
-std::vector<Importer> QwenImporters();      // qwen_hybrid.cc
+std::vector<Importer> SoftmaxImporters();     // llama.cc
+std::vector<Importer> MambaImporters();       // mamba.cc
+std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
+std::vector<Importer> FalconImporters();      // falcon_h1.cc
+std::vector<Importer> HybridImporters();      // mamba_hybrids.cc
+std::vector<Importer> NemotronImporters();    // nemotron_h.cc
+std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
+std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
+std::vector<Importer> MinimaxImporters();     // minimax.cc
+std::vector<Importer> KimiImporters();        // kimi.cc
+std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
+std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
+std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 
 }  // namespace tarn

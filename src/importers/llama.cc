@@ -143,14 +143,13 @@ void ReadRotatedPart(PublishedConfig& from, PublishedConfig& rope, double part,
 }  // namespace
 
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part) {
+                std::optional<double> part, double theta) {
   config.positions = Positions::kRotary;
   PublishedConfig rope = from.Section("rope_parameters");
   if (part) ReadRotatedPart(from, rope, *part, config);
   PublishedConfig scaling = from.Section("rope_scaling");
   PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
-  config.rotary_base =
-      rope.Real("rope_theta", from.Real("rope_theta", 10000.0));
+  config.rotary_base = rope.Real("rope_theta", from.Real("rope_theta", theta));
   const std::string old = kind.Word("type", "default");
   const std::string type = kind.Word("rope_type", old);
   if (type == "linear") {

@@ -294,11 +294,10 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-// Each number mapped by a function of it.
-template <typename F>
-class MappedNode final : public OverNode {
+class ScaledNode final : public OverNode {
  public:
-  MappedNode(WeightNode from, F f) : OverNode(std::move(from)), f_(f) {
+  ScaledNode(WeightNode from, float factor, float term)
+      : OverNode(std::move(from)), factor_(factor), term_(term) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -309,7 +308,9 @@ class MappedNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = f_(first[c]);
+      for (int64_t c = 0; c < columns.size(); ++c) {
+        *out++ = factor_ * first[c] + term_;
+      }
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -321,7 +322,7 @@ class MappedNode final : public OverNode {
   }
 
  private:
-  const F f_;
+  const float factor_, term_;
 };
 
 class FilledNode final : public Node {
@@ -377,13 +378,11 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  const auto f = [factor](float x) { return factor * x; };
-  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
+  return std::make_shared<ScaledNode>(std::move(from), factor, 0.0f);
 }
 
 WeightNode ShiftedBy(WeightNode from, float term) {
-  const auto f = [term](float x) { return term + x; };
-  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
+  return std::make_shared<ScaledNode>(std::move(from), 1.0f, term);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {

@@ -354,7 +354,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     for (const char* layers :
          {"full:key_heads=2", "full:key_heads=1:out_bias=false",
           "full:key_heads=2:qkv_bias=false:out_bias=false:head_norm=head",
-          "full:head_norm=full:key_heads=2",
+          "full:head_norm=full:key_heads=2:head_norm_eps=0.5",
           "full:head_gate=true:head_norm=head", "full:window=1",
           "full:window=40:key_heads=2", "full:softcap=1.5:score_scale=0.7",
           "full:sinks=true:softcap=0.5",
@@ -374,7 +374,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   }
   add("full:latent_width=12:qkv_bias=false", Positions::kNone);
   add("full:latent_width=9:shared_key_width=4:query_latent_width=10:"
-      "qkv_bias=false:out_bias=false",
+      "qkv_bias=false:out_bias=false:head_norm_eps=0.5",
       Positions::kNone);
   for (const char* layers :
        {"full:latent_width=12:shared_key_width=4:rotary_width=4:qkv_bias=false",
@@ -494,8 +494,9 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
   const std::vector<const char*> patterns =
       arch == Arch::kDecoder
           ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
-                                     "mamba2:feed_forward=channel-mix,full"}
-          : std::vector<const char*>{"full", "linear"};
+                                     "mamba2:feed_forward=channel-mix,full",
+                                     "gdn:norm=none,full:norm=after,linear"}
+          : std::vector<const char*>{"full", "linear", "linear:norm=both,full"};
   for (const char* layers : patterns) {
     for (const Norm norm :
          {Norm::kPost, Norm::kPre, Norm::kAfter, Norm::kBoth, Norm::kNone}) {

@@ -174,8 +174,8 @@ class ReferenceModel {
   // x + f(norm(x)), norm(x + f(x)), x + norm(f(x)), x + norm_after(f(norm(x)))
   // or x + f(x), with a factor of what is added.
   template <typename F>
-  void Sublayer(const std::string& norm, const F& f, Rows& x) const {
-    const std::string place = Name(config_.norm);
+  void Sublayer(const std::string& norm, const std::string& place, const F& f,
+                Rows& x) const {
     Rows in;
     for (const Row& row : x) {
       in.push_back(place == "pre" || place == "both" ? Norm(norm, row) : row);
@@ -194,8 +194,9 @@ class ReferenceModel {
   void Layer(int64_t i, const std::string& stack, const std::string& attention,
              bool causal, const Rows* memory, Rows& x) const {
     const std::string name = stack + std::to_string(i) + ".";
+    const std::string place = Name(LayerView(config_, i).norm);
     Sublayer(
-        name + "norm1",
+        name + "norm1", place,
         [&](const Rows& in) {
           return Attention(LayerView(config_, i), name + attention, in, in,
                            causal, config_.positions == Positions::kRotary);
@@ -203,7 +204,7 @@ class ReferenceModel {
         x);
     if (memory != nullptr) {
       Sublayer(
-          name + "norm2",
+          name + "norm2", place,
           [&](const Rows& in) {
             return Attention(CrossView(config_), name + "cross_attention.", in,
                              *memory, false, false);
@@ -213,7 +214,7 @@ class ReferenceModel {
     const std::string part = Name(LayerView(config_, i).feed_forward);
     if (part == "none") return;
     Sublayer(
-        name + (memory != nullptr ? "norm3" : "norm2"),
+        name + (memory != nullptr ? "norm3" : "norm2"), place,
         [&](const Rows& in) { return FeedForward(part, name, in); }, x);
   }
 

@@ -109,7 +109,8 @@ class GatedMixer(GatedWeights):
         if self.form["delta"]:
             betas = next(found)
         if self.form["low_rank_output_gate"]:
-            gate = ops.affine(gate, self.gate_up_projection.weight)
+            up = self.gate_up_projection
+            gate = ops.affine(gate, up.weight, up.bias)
         if self.form["gate"] in ("channel", "log-sigmoid"):
             up = self.decay_up_projection
             decay = ops.affine(decay, up.weight, up.bias)
@@ -200,7 +201,7 @@ class GatedMixer(GatedWeights):
             split(heads.flatten(2), groups),
             weight if self.form["span"] == "head" else weight.view(groups, -1),
             gate=None if gate is None else split(gate, groups),
-            eps=self.view["norm_eps"],
+            eps=self.view["output_norm_eps"] or self.view["norm_eps"],
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)

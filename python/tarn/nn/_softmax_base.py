@@ -100,7 +100,8 @@ class SoftmaxBase(Mixer):
         return options
 
     def _normed(self, x: torch.Tensor, norm: Any) -> torch.Tensor:
-        return ops.gated_norm(x, norm.weight, eps=self.view["norm_eps"])
+        eps = self.view["head_norm_eps"] or self.view["norm_eps"]
+        return ops.gated_norm(x, norm.weight, eps=eps)
 
     def _rotate(self, x: torch.Tensor, width: int, tables_: Any) -> torch.Tensor:
         """x [B, T, H, K] with its first channels rotated."""

@@ -91,7 +91,7 @@ class Gated final : public RuntimeMixer {
     }
     if (form.low_rank_output_gate) {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
-                               /*biases=*/false);
+                               form.output_gate_bias);
     }
     out_ =
         tensors.Stack({"out_projection"}, {s_.d_model}, s_.values, s_.out_bias);
@@ -104,7 +104,7 @@ class Gated final : public RuntimeMixer {
               .scale = 1.0f / kLogSigmoidDivisor};
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
-             .eps = layer.norm_eps,
+             .eps = s_.norm_eps,
              .activation = form.output_gate == OutputGate::kSigmoid
                                ? NormGate::kSigmoid
                                : NormGate::kSilu,

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/spec_output_norm.h"
 #include "mixers/gated/form.h"
 
 namespace tarn::mixers::gated {
@@ -34,7 +35,8 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   map(true, "value", s.values, d, s.in_bias);
   map(gated && !form.low_rank_output_gate, "gate", s.values, d, s.in_bias);
   map(form.low_rank_output_gate, "gate_down", s.rank, d, s.in_bias);
-  map(form.low_rank_output_gate, "gate_up", s.values, s.rank, false);
+  map(form.low_rank_output_gate, "gate_up", s.values, s.rank,
+      form.output_gate_bias);
   map(form.projected() && !form.low_rank(), "decay", s.gates, d, s.in_bias);
   map(form.low_rank(), "decay_down", s.rank, d, s.in_bias);
   map(form.low_rank(), "decay_up", s.gates, s.rank,
@@ -90,10 +92,14 @@ void Check(const GatedForm& form, const ModelConfig& layer) {
     throw ArgumentError("most_step", "0 or at least least_step" + named,
                         StrCat(most));
   }
-  if (!KeyOf<bool>(layer, "mamba2_norm") &&
-      KeyOf<bool>(layer, "mamba2_norm_first")) {
+  if (KeyOf<bool>(layer, "mamba2_norm")) return;
+  if (KeyOf<bool>(layer, "mamba2_norm_first")) {
     throw ArgumentError("mamba2_norm_first", "false without mamba2_norm",
                         "true");
+  }
+  if (FormOf(form, layer).output_gate != OutputGate::kSilu) {
+    throw ArgumentError("gate_activation", "own or silu without mamba2_norm",
+                        "another");
   }
 }
 
@@ -129,11 +135,6 @@ std::vector<OwnKey> SharedKeys() {
            .type = FlagKey{},
            .key = "out",
            .section = "recurrent_bias"},
-          {.name = "learned_bounds",
-           .help = "the layers of 'hgrn2' learn the lower bounds of their "
-                   "decay factors",
-           .type = FlagKey{},
-           .section = "hgrn2"},
           {.name = "mamba2_norm",
            .help = "whether 'mamba2' normalises its output",
            .type = FlagKey{true},
@@ -152,7 +153,23 @@ std::vector<OwnKey> SharedKeys() {
           {.name = "most_step",
            .help = "largest step of a token in 'mamba2'; 0: any",
            .type = RealKey{0.0, kMostStep, 0.0},
-           .section = "mamba2"}};
+           .section = "mamba2"},
+          {.name = "learned_bounds",
+           .help = "the layers of 'hgrn2' learn the lower bounds of their "
+                   "decay factors",
+           .type = FlagKey{},
+           .section = "hgrn2"},
+          {.name = "gate_activation",
+           .help = "what multiplies the normalised output of 'gla' and its "
+                   "like; own: as docs/attention.md lists it",
+           .type = WordKey{{"own", "none", "silu", "sigmoid"}},
+           .section = "gated"},
+          {.name = "gate_bias",
+           .help = "whether the second map of the output gate of 'kda' has a "
+                   "bias",
+           .type = FlagKey{},
+           .section = "kda"},
+          OutputNormKey()};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -164,7 +181,9 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
+  row.optional_sections = {"gated", kOutputNormSection};
   if (form.skip) row.optional_sections.push_back("mamba2");
+  if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,

@@ -110,7 +110,8 @@ class Gated : public Mixer {
     if (!weights_.decay.is_empty()) rows.decay = parts[i++];
     if (!weights_.beta.is_empty()) rows.beta = parts[i++];
     if (!weights_.gate_up.is_empty()) {
-      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight);
+      rows.gate = ops::Affine(rows.gate, weights_.gate_up->weight,
+                              ops::NoneOr(weights_.gate_up->bias));
     }
     if (!weights_.decay_up.is_empty()) {
       rows.decay = ops::Affine(rows.decay, weights_.decay_up->weight,
@@ -196,8 +197,7 @@ class Gated : public Mixer {
   torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
                        torch::Tensor heads) const {
     if (form_.skip) heads = ops::HeadScale(in.skipped, weights_.D, heads);
-    return NormOutput(form_, s_, weights_.norm, config_.norm_eps, heads,
-                      rows.gate);
+    return NormOutput(form_, s_, weights_.norm, heads, rows.gate);
   }
 
   const GatedForm form_;

@@ -51,7 +51,8 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
   value = linear("value_projection", s.values, s.d_model, s.in_bias);
   if (form.low_rank_output_gate) {
     gate = linear("gate_down_projection", s.rank, s.d_model, s.in_bias);
-    gate_up = linear("gate_up_projection", s.values, s.rank);
+    gate_up =
+        linear("gate_up_projection", s.values, s.rank, form.output_gate_bias);
   } else if (gated) {
     gate = linear("gate_projection", s.values, s.d_model, s.in_bias);
   }

@@ -14,7 +14,11 @@ def random_model(kind, keys, seed=0):
     """A model whose every weight differs from where it began, norms and biases too."""
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(kind, **keys)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return disturb(transformers.AutoModelForCausalLM.from_config(config).eval())
+
+
+def disturb(model):
+    """The model, its weights moved from where they began."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
