@@ -13,8 +13,8 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          QwenImporters()}) {
+         {SoftmaxImporters(), WindowImporters(), GptImporters(),
+          MambaImporters(), GraniteImporters(), QwenImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

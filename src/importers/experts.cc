@@ -33,8 +33,7 @@ void AddExperts(const ModelConfig& config, const std::string& own,
                          int64_t in) {
     std::vector<WeightPart> parts;
     for (int64_t e = 0; e < experts; ++e) {
-      parts.push_back(
-          from(StrCat(theirs, e, ".", name, ".weight"), {out, in}));
+      parts.push_back(from(StrCat(theirs, e, ".", name, ".weight"), {out, in}));
     }
     to.Add(own + "experts." + mine,
            WeightPart::Stacked(parts).Reshaped({experts, out, in}));

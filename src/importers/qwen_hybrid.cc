@@ -43,8 +43,8 @@ void ReadQwenMixers(PublishedConfig& from, ModelConfig& config) {
         {MixerKind(type == "full_attention" ? "full" : "gdn"), {}});
   }
   const auto delta = DeltaOptions(from);
-  const std::string key_heads = StrCat(
-      from.Integer("num_key_value_heads", 1, kMostQwen, config.n_heads));
+  const std::string key_heads =
+      StrCat(from.Integer("num_key_value_heads", 1, kMostQwen, config.n_heads));
   for (LayerConfig& layer : config.layers) {
     if (layer.attention == MixerKind("gdn")) {
       layer.options = delta;

@@ -99,8 +99,7 @@ WeightPart GroupedRows::operator[](size_t part) const {
       std::accumulate(begin, begin + static_cast<int64_t>(part), int64_t{0});
   std::vector<WeightPart> parts;
   for (int64_t g = 0; g < groups_; ++g) {
-    parts.push_back(
-        rows_.Rows({g * rows + first, g * rows + first + height}));
+    parts.push_back(rows_.Rows({g * rows + first, g * rows + first + height}));
   }
   return WeightPart::Stacked(parts);
 }

@@ -50,9 +50,7 @@ class GroupedRows {
               const std::vector<int64_t>& heights);
   /// part: groups times the sum of `heights` rows.
   GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
-      : rows_(std::move(part)),
-        groups_(groups),
-        heights_(std::move(heights)) {}
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
   /// This part of all groups, one below the other. O(groups).
   WeightPart operator[](size_t part) const;
 
