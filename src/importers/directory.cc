@@ -17,6 +17,7 @@ const std::vector<Importer>& Importers() {
           MambaImporters(), GraniteImporters(), QwenImporters(),
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
+          LfmImporters(), GriffinImporters(), XlstmImporters(),
           FlashDeltaImporters(), FlashDecayImporters(),
           FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());

@@ -277,6 +277,12 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "short-conv",
+                             "short-conv:conv_width=8:conv_bias=true,full",
+                             "rg-lru",
+                             "rg-lru:conv_width=0,short-conv:conv_width=2",
+                             "mlstm",
+                             "mlstm:gate_softcap=0.0,full",
                              "mamba1:selection_norm=true",
                              "mamba1:selection_norm=true:selection_norm_eps=0."
                              "3,full",
@@ -513,6 +519,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.embedding_factor = 5.5;
           config.residual_factor = 0.4;
           config.logit_factor = 4;
+          config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
         ++row;

@@ -84,7 +84,11 @@ class ReferenceModel {
     for (const Row& row : x) {
       logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
                               "predictor.bias", row));
-      for (double& logit : logits.back()) logit *= config_.logit_factor;
+      for (double& logit : logits.back()) {
+        logit *= config_.logit_factor;
+        const double cap = config_.logit_softcap;
+        if (cap > 0) logit = cap * std::tanh(logit / cap);
+      }
     }
     return logits;
   }

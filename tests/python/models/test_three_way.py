@@ -13,7 +13,7 @@ SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 KINDS = [
     *(
@@ -60,6 +60,7 @@ KINDS = [
     dict(feed_forward="geglu"),
     dict(feed_forward="swiglu", feed_forward_bias="all"),
     dict(feed_forward_bias="none", head_bias=False),
+    dict(logit_softcap=0.5, logit_factor=2.0),
     dict(feed_forward="moe", experts=4, d_expert=16),
     dict(layers=[{"mixer": "linear", "feed_forward": "none"}, "full"], feed_forward="relu2"),
 ]  # fmt: skip

@@ -502,7 +502,9 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
   torch::Tensor logits = torch::matmul(x, table.t());
   if (config.head_bias) logits = logits + weights.at("predictor.bias");
-  return config.logit_factor * logits;
+  logits = config.logit_factor * logits;
+  const double cap = config.logit_softcap;
+  return cap == 0 ? logits : cap * torch::tanh(logits / cap);
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.
