@@ -14,7 +14,9 @@ const std::vector<Importer>& Importers() {
     std::vector<Importer> rows;
     for (const auto& some :
          {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
+          QwenImporters(), FalconImporters(), HybridImporters(),
+          NemotronImporters(), FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -54,6 +56,18 @@ Result<nlohmann::json> ReadObject(std::string_view json,
   return parsed;
 }
 
+// Types with a part that no model of tarn has.
+struct RefusedType {
+  const char *model_type, *wanted;
+};
+constexpr RefusedType kRefused[] = {
+    {"zamba",
+     "layers that read what the layer before them gives; shared "
+     "blocks that also read the token's embedding cannot be run"},
+    {"zamba2",
+     "layers that read what the layer before them gives; shared "
+     "blocks that also read the token's embedding cannot be run"}};
+
 // The row of a type. Throws FormatError.
 const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
   const auto type = object.find("model_type");
@@ -61,6 +75,11 @@ const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
   for (const Importer& row : Importers()) {
     if (type != object.end() && *type == row.model_type) return row;
     known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+  }
+  for (const RefusedType& refused : kRefused) {
+    if (type == object.end() || *type != refused.model_type) continue;
+    throw FormatError(StrCat(where, ": model_type"), refused.wanted,
+                      JsonGiven(*type));
   }
   throw FormatError(StrCat(where, ": model_type"), "one of " + known,
                     type == object.end() ? "no such key" : JsonGiven(*type));
@@ -84,6 +103,7 @@ Result<ModelConfig> ImportConfig(std::string_view json,
     published.WantNull("quantization_config");
     ModelConfig config = row.config(published);
     published.RequireAllRead();
+    config.head_bias = false;  // no type of the table has one
     FinishConfig(config);
     return config;
   } catch (const Error& error) {

@@ -12,7 +12,9 @@ namespace {
 // the root of the width.
 int64_t FlashRank(PublishedConfig& from, const char* key, int64_t value,
                   double factor, int64_t d_model) {
-  if (!from.HasNull(key)) return from.Integer(key, 1, kMostFlash, value);
+  if (from.Has(key) || !from.Holds(key)) {
+    return from.Integer(key, 1, kMostFlash, value);
+  }
   from.WantNull(key);
   const double root = factor * std::sqrt(static_cast<double>(d_model));
   return std::max<int64_t>(

@@ -10,31 +10,10 @@ namespace {
 
 constexpr int64_t kMostGranite = int64_t{1} << 24;
 
-using Options = std::vector<std::pair<std::string, std::string>>;
-
-Options MambaOptions(PublishedConfig& from, int64_t d_model) {
-  const int64_t heads = from.Integer("mamba_n_heads", 1, kMostGranite, 128);
-  const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * d_model;
-  const int64_t width =
-      from.HasWord("mamba_d_head", "auto")
-          ? inner / heads
-          : from.Integer("mamba_d_head", 1, kMostGranite, inner / heads);
-  if (width * heads != inner) {
-    from.Refuse("mamba_n_heads",
-                "mamba_n_heads * mamba_d_head = mamba_expand * hidden_size",
-                StrCat(heads, " * ", width));
-  }
-  return {
-      {"n_heads", StrCat(heads)},
-      {"d_value", StrCat(width)},
-      {"d_key", StrCat(from.Integer("mamba_d_state", 1, kMostGranite, 256))},
-      {"key_heads",
-       StrCat(from.Integer("mamba_n_groups", 1, kMostGranite, 1))}};
-}
-
 void ReadLayers(PublishedConfig& from, ModelConfig& config) {
-  const Options mamba = MambaOptions(from, config.d_model);
-  const Options softmax = {
+  const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
+  const LayerOptions mamba = ReadMamba2(from, inner, config);
+  const LayerOptions softmax = {
       {"key_heads", StrCat(from.Integer("num_key_value_heads", 1, kMostGranite,
                                         config.n_heads))}};
   std::vector<std::string> types = from.Words("layer_types", config.n_layers);
@@ -97,12 +76,7 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
     from.Ignore({"rope_parameters", "rope_theta", "rope_scaling"});
   }
   from.Want("hidden_act", "silu");
-  from.Want("mamba_conv_bias", true);
-  from.Want("mamba_proj_bias", false);
-  from.WantUnlimited("time_step_limit");
-  SetKey(config, "conv_width", from.Integer("mamba_d_conv", 2, 8, 4));
-  from.Ignore(
-      {"mamba_chunk_size", "output_router_logits", "router_aux_loss_coef"});
+  from.Ignore({"output_router_logits", "router_aux_loss_coef"});
   ReadLayers(from, config);
   ReadParts(from, config);
   return config;
@@ -155,7 +129,6 @@ void GraniteTensors(const ModelConfig& config, PublishedTensors& from,
     const std::string theirs = StrCat("model.layers.", i, ".");
     if (view.attention == MixerKind("mamba2")) {
       AddMamba2(view, own + "attention.", theirs + "mamba.", from, to);
-      to.AddLinear(from, own + "attention.norm", theirs + "mamba.norm");
     } else {
       AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
     }

@@ -22,12 +22,14 @@ class PublishedTensors {
                    PublishedConfig config)
       : source_(std::move(source)), config_(std::move(config)) {}
 
-  /// What the configuration says about tensors alone: which there are, and how
-  /// they are called. The importer's other half read all of it.
+  /// What no key of tarn's holds: factors of single matrices, and which tensors
+  /// there are. The importer's other half read all of it.
   PublishedConfig& config() { return config_; }
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
+  /// The tensor, which has to have this shape. Throws FormatError.
+  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
   /// The tensor's numbers in this shape. Throws FormatError where they are more
   /// or fewer.
   WeightPart Reshaped(const std::string& name,
@@ -48,6 +50,26 @@ class PublishedTensors {
   std::vector<std::string> read_, skipped_;
 };
 
+/// A tensor whose rows come in equal groups, as one of queries, keys and values
+/// of each head in turn.
+class GroupedRows {
+ public:
+  /// heights: rows of the parts of a group. Throws FormatError where the tensor
+  /// is absent or has other rows than groups times their sum.
+  GroupedRows(PublishedTensors& from, const std::string& name, int64_t groups,
+              const std::vector<int64_t>& heights);
+  /// part: groups times the sum of `heights` rows.
+  GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
+  /// This part of all groups, one below the other. O(groups).
+  WeightPart operator[](size_t part) const;
+
+ private:
+  const WeightPart rows_;
+  const int64_t groups_;
+  const std::vector<int64_t> heights_;
+};
+
 /// What an importer fills in: tensors of tarn's model under their names.
 class ImportedTensors {
  public:
@@ -58,7 +80,7 @@ class ImportedTensors {
   void AddLinear(PublishedTensors& from, const std::string& name,
                  const std::string& published, bool bias = false);
   /// The head, from `head` or, where the model is tied, from the embedding, of
-  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// which `head` may be a copy.
   /// Throws FormatError where a tied model holds another head.
   void AddHead(PublishedTensors& from, const std::string& head,
                const std::string& embedding);

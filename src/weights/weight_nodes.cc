@@ -294,10 +294,11 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-class ScaledNode final : public OverNode {
+// Each number mapped by a function of it.
+template <typename F>
+class MappedNode final : public OverNode {
  public:
-  ScaledNode(WeightNode from, float factor)
-      : OverNode(std::move(from)), factor_(factor) {
+  MappedNode(WeightNode from, F f) : OverNode(std::move(from)), f_(f) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -308,7 +309,7 @@ class ScaledNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = factor_ * first[c];
+      for (int64_t c = 0; c < columns.size(); ++c) *out++ = f_(first[c]);
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -320,7 +321,7 @@ class ScaledNode final : public OverNode {
   }
 
  private:
-  const float factor_;
+  const F f_;
 };
 
 class FilledNode final : public Node {
@@ -376,7 +377,13 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  return std::make_shared<ScaledNode>(std::move(from), factor);
+  const auto f = [factor](float x) { return factor * x; };
+  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
+}
+
+WeightNode ShiftedBy(WeightNode from, float term) {
+  const auto f = [term](float x) { return term + x; };
+  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {

@@ -105,6 +105,10 @@ WeightPart WeightPart::Scaled(float factor) const {
   return WeightPart(ScaledBy(node_, factor));
 }
 
+WeightPart WeightPart::Shifted(float term) const {
+  return WeightPart(ShiftedBy(node_, term));
+}
+
 WeightView::WeightView(std::string path, std::vector<Tensor> tensors)
     : path_(std::move(path)) {
   std::vector<WeightTensor> list;

@@ -39,6 +39,8 @@ class WeightPart {
   static WeightPart Filled(std::vector<int64_t> shape, float value);
   /// The numbers times a factor, F32.
   WeightPart Scaled(float factor) const;
+  /// The numbers plus a term, F32.
+  WeightPart Shifted(float term) const;
 
   const std::vector<int64_t>& shape() const;
   const Encoding& encoding() const;

@@ -179,7 +179,11 @@ class GatedMixer(GatedWeights):
         if gate == "channel":
             return split(ops.decay_gate(decay, self.A_log, self.dt_bias), self.heads), None
         if gate == "head" and self.form["skip"]:
-            return ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
+            gates, steps = ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
+            if any(self.steps):
+                steps = steps.clamp(self.steps[0], self.steps[1] or None)
+                gates = -wide(self.A_log).exp() * steps
+            return gates, steps
         if gate == "head":
             return ops.decay_gate(decay, self.A_log, self.dt_bias), None
         if gate == "log-sigmoid":
@@ -193,6 +197,8 @@ class GatedMixer(GatedWeights):
 
     def _norm_output(self, heads: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """The output norm and its gate, [B, T, H, V] -> [B, T, H V]."""
+        if not hasattr(self, "norm"):
+            return heads.flatten(2) * torch.nn.functional.silu(gate)
         groups = {"head": self.heads, "all": 1, "group": self.key_heads}[self.form["span"]]
         weight = self.norm.weight
         return ops.gated_norm(

@@ -90,8 +90,12 @@ const GatedForm* FindGatedForm(std::string_view name) {
 
 GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
   GatedForm form = row;
+  if (form.skip) {
+    form.norm = KeyOf<bool>(layer, "mamba2_norm");
+    form.gate_first = !KeyOf<bool>(layer, "mamba2_norm_first");
+  }
   const auto gate = KeyOf<GateActivation>(layer, "gate_activation");
-  if (gate != GateActivation::kOwn) {
+  if (gate != GateActivation::kOwn && !form.skip) {
     form.output_gate = static_cast<OutputGate>(static_cast<int>(gate) - 1);
   }
   if (form.output_gate == OutputGate::kNone) form.low_rank_output_gate = false;
@@ -122,6 +126,11 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
+  s.least_step = s.most_step = 0.0f;
+  if (form.skip) {
+    s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
+    s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
+  }
   s.norm_eps = OutputNormEps(layer);
   s.scale =
       form.scaled

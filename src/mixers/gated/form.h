@@ -12,6 +12,7 @@
 //   y       = norm(o) with the output gate, then W_out y
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -52,6 +53,7 @@ struct GatedForm {
   bool low_rank_output_gate = false;
   bool output_gate_bias = false;  // of the low-rank one's second map
   bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;               // else o act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -88,6 +90,15 @@ struct GatedSizes {
   // others read.
   bool learns_bounds, reads_bounds;
   int64_t depth;
+  float least_step, most_step;  // between which dt is kept; most 0: no end
+
+  /// Whether dt is kept between two numbers.
+  bool limited_steps() const { return least_step > 0 || most_step > 0; }
+  /// dt, kept between them.
+  float Limited(float step) const {
+    const float most = most_step > 0 ? std::min(step, most_step) : step;
+    return std::max(most, least_step);
+  }
 };
 
 /// All rows, in the order of the registry.

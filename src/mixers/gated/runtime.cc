@@ -12,6 +12,7 @@
 #include "kernels/head_scale/head_scale.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/swiglu/swiglu.h"
 #include "kernels/unit_norm/unit_norm.h"
 #include "mixers/common/runtime_convolution.h"
 #include "mixers/gated/runtime_columns.h"
@@ -55,7 +56,7 @@ GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
     v.dt_bias = tensors.Vector("dt_bias");
   }
   if (form.skip) v.skip = tensors.Vector("D");
-  v.norm = tensors.Vector("norm.weight");
+  if (form.norm) v.norm = tensors.Vector("norm.weight");
   return v;
 }
 
@@ -232,6 +233,12 @@ class Gated final : public RuntimeMixer {
   void Decay(const MixerBlock& block, int64_t row) const {
     float* gates = block.extra[row] + at_.gates;
     if (form_.skip) StepValues(block, row);
+    if (s_.limited_steps()) {  // the steps are there already
+      for (int64_t h = 0; h < s_.heads; ++h) {
+        gates[h] *= -v_.rates[static_cast<size_t>(h)];
+      }
+      return;
+    }
     const float* x = form_.low_rank() ? gates : block.in[row] + at_.decay;
     DecayGateRow(gates_, x, gates,
                  form_.bounded() ? Keys(block)[row] : nullptr);
@@ -241,6 +248,9 @@ class Gated final : public RuntimeMixer {
   void StepValues(const MixerBlock& block, int64_t row) const {
     float* steps = block.extra[row] + at_.gates;  // free until g is made
     SoftplusRow(block.in[row] + at_.decay, v_.dt_bias.data(), s_.heads, steps);
+    if (s_.limited_steps()) {
+      for (int64_t h = 0; h < s_.heads; ++h) steps[h] = s_.Limited(steps[h]);
+    }
     const float* x = Convolved(block)[row];
     float* values = Values(block)[row];
     HeadScaleRow(s_.heads, s_.d_value, x, steps, /*base=*/nullptr, values);
@@ -279,12 +289,18 @@ class Gated final : public RuntimeMixer {
     }
   }
 
-  // The output norm and gate, in place.
+  // The output norm and gate, in place; only a gate of silu is without a norm.
   void Finish(const MixerBlock& block, int64_t row) const {
     float* out = block.out[row];
     if (form_.skip) {
       HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], v_.skip.data(),
                    out, out);
+    }
+    if (!form_.norm) {
+      SerialExecutor serial;
+      SwigluForward({}, 1, s_.values, OutputGateRow(block, row), out, out,
+                    serial);
+      return;
     }
     GatedNormRow(norm_, out, OutputGateRow(block, row), v_.norm.data(),
                  /*bias=*/nullptr, out);

@@ -13,6 +13,7 @@ namespace tarn::mixers::gated {
 namespace {
 
 constexpr int64_t kMaxShortWidth = 8;
+constexpr double kMostStep = 1e6;
 
 std::vector<NamedShape> Weights(const GatedForm& row,
                                 const ModelConfig& layer) {
@@ -47,7 +48,7 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   add(form.skip, "D", {s.heads});
   add(s.width > 0, "convolution.weight", {s.channels, s.width});
   add(s.width > 0 && form.convolution_bias, "convolution.bias", {s.channels});
-  add(true, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
+  add(form.norm, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
   add(true, "out_projection.weight", {d, s.values});
   return shapes;
 }
@@ -83,6 +84,17 @@ void Check(const GatedForm& form, const ModelConfig& layer) {
   if (form.convolution && KeyOf<int64_t>(layer, "conv_width") == 1) {
     throw ArgumentError("conv_width", "0, or from 2 to 8" + named, "1");
   }
+  if (!form.skip) return;
+  const double most = KeyOf<double>(layer, "most_step");
+  if (most > 0.0 && most < KeyOf<double>(layer, "least_step")) {
+    throw ArgumentError("most_step", "0 or at least least_step" + named,
+                        StrCat(most));
+  }
+  if (!KeyOf<bool>(layer, "mamba2_norm") &&
+      KeyOf<bool>(layer, "mamba2_norm_first")) {
+    throw ArgumentError("mamba2_norm_first", "false without mamba2_norm",
+                        "true");
+  }
 }
 
 // Keys that rows of this family share, each in a section that mixers of other
@@ -111,6 +123,25 @@ std::vector<OwnKey> SharedKeys() {
                    "decay factors",
            .type = FlagKey{},
            .section = "hgrn2"},
+          {.name = "mamba2_norm",
+           .help = "whether 'mamba2' normalises its output",
+           .type = FlagKey{true},
+           .key = "norm",
+           .section = "mamba2"},
+          {.name = "mamba2_norm_first",
+           .help = "the output gate of 'mamba2' multiplies what the norm "
+                   "gives, not what it reads",
+           .type = FlagKey{},
+           .key = "norm_first",
+           .section = "mamba2"},
+          {.name = "least_step",
+           .help = "least step of a token in 'mamba2'",
+           .type = RealKey{0.0, kMostStep, 0.0},
+           .section = "mamba2"},
+          {.name = "most_step",
+           .help = "largest step of a token in 'mamba2'; 0: any",
+           .type = RealKey{0.0, kMostStep, 0.0},
+           .section = "mamba2"},
           {.name = "gate_activation",
            .help = "what multiplies the normalised output of 'gla' and its "
                    "like; own: as docs/attention.md lists it",
@@ -132,7 +163,8 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
-  row.optional_sections = {"gated", kOutputNormSection};
+  row.optional_sections = {kOutputNormSection};
+  row.optional_sections.push_back(form.skip ? "mamba2" : "gated");
   if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
              .recurrent = true,

@@ -266,6 +266,12 @@ const ConfigVariant kVariants[] = {
      }},
     {"MlpWithoutBiases",
      [](ModelConfig& c) { c.feed_forward_bias = FeedForwardBias::kNone; }},
+    {"HeadWithoutBias", [](ModelConfig& c) { c.head_bias = false; }},
+    {"TiedHeadWithoutBias",
+     [](ModelConfig& c) {
+       c.head_bias = false;
+       c.tied_head = true;
+     }},
     {"Rwkv7ValueResidualInputNorm",
      [](ModelConfig& c) {
        c.n_layers = 3;

@@ -246,7 +246,8 @@ StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
   const StackNames names = NamesOf(config, decoder);
   StackWeights w;
   w.embedding = packer.Matrix(config.vocab_size, config.EmbeddingWidth());
-  packer.SetRows(names.embedding, tied ? "predictor.bias" : "", 0,
+  packer.SetRows(names.embedding,
+                 tied && config.head_bias ? "predictor.bias" : "", 0,
                  config.vocab_size, w.embedding);
   if (config.positions == Positions::kLearned) {
     w.positions = packer.Vector(names.positions);
@@ -359,7 +360,8 @@ Weights PackWeights(const WeightSource& source, const ModelConfig& config,
   }
   if (decoder) w.decoder = PackStack(packer, config, true, config.tied_head);
   if (!config.tied_head) {
-    w.head = packer.Linear("predictor", config.Outputs(), config.d_model);
+    w.head = packer.Linear("predictor", config.Outputs(), config.d_model,
+                           config.head_bias);
   }
   w.parameters = packer.parameters();
   w.bytes = packer.bytes();

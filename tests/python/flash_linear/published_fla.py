@@ -115,9 +115,7 @@ def load():
             kept = {name: rest[name] for name in ("num_groups", "is_rms_norm") if name in rest}
             if weight is None:
                 weight = torch.ones(x.shape[-1], dtype=x.dtype)
-            return reference(
-                x, weight, bias, residual=residual, eps=eps, prenorm=prenorm, **kept
-            )
+            return reference(x, weight, bias, residual=residual, eps=eps, prenorm=prenorm, **kept)
 
         return form
 
@@ -278,9 +276,7 @@ def main(folder, names):
             model = random_model(models, kind, options, seed)
             path = folder / name / str(seed)
             model.save_pretrained(path)
-            out = model.double()(
-                torch.tensor(tokens)[None], use_cache=False, logits_to_keep=None
-            )
+            out = model.double()(torch.tensor(tokens)[None], use_cache=False, logits_to_keep=None)
             np.save(path / "logits.npy", out.logits[0].numpy())
 
 

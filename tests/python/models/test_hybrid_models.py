@@ -186,6 +186,7 @@ LEAN = [
     dict(attention="full", feed_forward="geglu", norm="post"),
     dict(feed_forward="moe", experts=4, d_expert=16, d_shared=8, shared_gate=True),
     dict(layers=[{"mixer": "gdn", "feed_forward": "moe"}, "full"], expert_part="geglu"),
+    dict(feed_forward="moe", experts=4, router="biased-sigmoid", expert_part="relu2"),
     dict(
         layers=[
             {"mixer": "linear", "feed_forward": "none"},
@@ -205,6 +206,9 @@ def test_runtime_gives_the_same_logits(keys, tmp_path):
     with torch.no_grad():
         for weight in model.parameters():  # norms too
             weight.add_(torch.randn_like(weight), alpha=0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("router_bias"):
+                buffer.normal_(0, 0.3)
     tarn.save_model(model, tmp_path / "model")
     tokens = torch.randint(256, (1, 37))
     with torch.no_grad():

@@ -157,8 +157,13 @@ class GatedLoop {
       token.gamma = ones * At("log_decay").exp().unsqueeze(-1);
     }
     if (Is({"mamba2", "gdn"})) {
-      const torch::Tensor dt = torch::log(
+      torch::Tensor dt = torch::log(
           1 + torch::exp(Map("decay", x) + At("dt_bias")));  // [B, H]
+      if (Is({"mamba2"})) {
+        const double most = KeyOf<double>(c_, "most_step");
+        if (most > 0) dt = dt.clamp_max(most);
+        dt = dt.clamp_min(KeyOf<double>(c_, "least_step"));
+      }
       token.gamma = torch::exp(-At("A_log").exp() * dt).unsqueeze(-1);
       if (Is({"mamba2"})) token.v = dt.unsqueeze(-1) * token.convolved;
     }
@@ -207,7 +212,7 @@ class GatedLoop {
   torch::Tensor Normed(const torch::Tensor& o, const torch::Tensor& x) const {
     std::string gate = std::vector<std::string>{
         "own", "none", "silu", "sigmoid"}[KeyOf<size_t>(c_, "gate_activation")];
-    if (gate == "own") {
+    if (gate == "own" || Is({"mamba2"})) {
       gate = Is({"retnet", "gla", "gdn", "mamba2"}) ? "silu"
              : Is({"lightning", "kda"})             ? "sigmoid"
                                                     : "none";
@@ -218,7 +223,9 @@ class GatedLoop {
       z = gate == "silu" ? Silu(z) : Logistic(z);
     }
     torch::Tensor y = o.flatten(1);
-    if (Is({"mamba2"}) && z.defined()) y = y * z;
+    const bool before = Is({"mamba2"}) && !KeyOf<bool>(c_, "mamba2_norm_first");
+    if (before) y = y * z;
+    if (Is({"mamba2"}) && !KeyOf<bool>(c_, "mamba2_norm")) return y;
     const int64_t groups = Is({"lightning", "hgrn2"}) ? 1
                            : Is({"mamba2"})           ? key_heads_
                                                       : c_.n_heads;
@@ -230,7 +237,7 @@ class GatedLoop {
     if (!whole) heads = heads * At("norm.weight");
     y = heads.flatten(1);
     if (whole) y = y * At("norm.weight");
-    return !z.defined() || Is({"mamba2"}) ? y : y * z;
+    return !z.defined() || before ? y : y * z;
   }
 
   const ModelConfig& c_;

@@ -86,10 +86,12 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
     convolution =
         ConvolutionFilters(owner, s.channels, s.width, form.convolution_bias);
   }
-  const auto normed = owner.register_module(
-      "norm", std::make_shared<torch::nn::Module>("norm"));
-  norm = normed->register_parameter(
-      "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
+  if (form.norm) {
+    const auto normed = owner.register_module(
+        "norm", std::make_shared<torch::nn::Module>("norm"));
+    norm = normed->register_parameter(
+        "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
+  }
   out = linear("out_projection", s.d_model, s.values);
 }
 

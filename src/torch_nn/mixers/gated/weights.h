@@ -32,7 +32,7 @@ struct GatedWeights {
   torch::Tensor bound_logits;       // [layers, H K], of the first layer
   torch::Tensor A_log, dt_bias, D;  // [H], [gates], [H]
   ConvolutionFilters convolution;   // undefined of width 0
-  torch::Tensor norm;               // [V] or [H V]
+  torch::Tensor norm;               // [V] or [H V]; undefined: none
 
  private:
   std::vector<torch::nn::Linear> First() const;
