@@ -40,18 +40,35 @@ AddedTokens::AddedTokens(std::vector<AddedToken> tokens)
   std::vector<std::pair<std::string_view, int32_t>> strings;
   for (size_t i = 0; i < tokens_.size(); ++i) {
     strings.push_back({tokens_[i].content, static_cast<int32_t>(i)});
+    has_special_ = has_special_ || tokens_[i].special;
   }
   trie_ = ByteTrie(std::move(strings));
 }
 
-bool AddedTokens::VisitParts(std::string_view text, bool allow_special,
+// The longest token at `at`; where that is a special one which reaches into
+// data, the longest that does not: data must not hide a token before it.
+ByteTrie::Match AddedTokens::MatchAt(std::string_view text, size_t at,
+                                     const SpecialScope& scope) const {
+  const ByteTrie::Match match = trie_.Longest(text.substr(at));
+  if (match.id < 0 || !scope.allowed || scope.data.empty() ||
+      !tokens_[static_cast<size_t>(match.id)].special) {
+    return match;
+  }
+  const size_t room = scope.Room(at, text.size());
+  if (match.bytes <= room) return match;
+  if (room > 0) return trie_.Longest(text.substr(at, room));
+  // Within data it is text, of which the data's end is the end.
+  return {match.id, std::min(match.bytes, scope.DataEnd(at) - at)};
+}
+
+bool AddedTokens::VisitParts(std::string_view text, const SpecialScope& scope,
                              const Visitor& visit) const {
   size_t done = 0;  // everything before it has been visited
   // The run of white space that was last looked at after a match: tokens of
   // white space that take what follows them would read it again each time.
   size_t run_begin = 0, run_end = 0;
   for (size_t at = 0; !trie_.empty() && at < text.size();) {
-    const ByteTrie::Match match = trie_.Longest(text.substr(at));
+    const ByteTrie::Match match = MatchAt(text, at, scope);
     if (match.id < 0) {
       ++at;
       continue;
@@ -59,7 +76,9 @@ bool AddedTokens::VisitParts(std::string_view text, bool allow_special,
     const AddedToken& token = tokens_[static_cast<size_t>(match.id)];
     size_t begin = at, end = at + match.bytes;
     at = end;
-    if ((token.special && !allow_special) ||
+    const bool from_data = !scope.data.empty() && token.special &&
+                           scope.Room(begin, text.size()) == 0;
+    if ((token.special && (!scope.allowed || from_data)) ||
         (token.single_word &&
          TouchesWord(text.substr(0, begin), text.substr(end)))) {
       continue;

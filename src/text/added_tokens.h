@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "text/byte_trie.h"
+#include "text/special_scope.h"
 
 namespace tarn {
 
@@ -37,10 +38,15 @@ class AddedTokens {
   /// between tokens (never empty). False ends the scan.
   using Visitor = std::function<bool(int32_t id, std::string_view part)>;
   /// False when the visitor ended the scan. O(bytes times longest content).
-  bool VisitParts(std::string_view text, bool allow_special,
+  bool VisitParts(std::string_view text, const SpecialScope& scope,
                   const Visitor& visit) const;
+  bool has_special() const { return has_special_; }
 
  private:
+  ByteTrie::Match MatchAt(std::string_view text, size_t at,
+                          const SpecialScope& scope) const;
+
+  bool has_special_ = false;
   std::vector<AddedToken> tokens_;
   ByteTrie trie_;  // content -> index into tokens_
 };

@@ -27,6 +27,7 @@ struct GenerateOptions {
   int64_t max_tokens = kAutoTokens;  // to generate, >= 0 or kAutoTokens
   std::vector<int32_t> stop_tokens;  // as in SequenceOptions
   std::vector<std::string> stop_texts;
+  bool begins_text = false;  // as in SequenceOptions
 };
 
 /// A text as it grows, for callers that ask for the next token. A draw is a

@@ -88,7 +88,7 @@ void CheckTokenizer(const std::string& dir,
                     std::vector<Error>& problems) {
   if (config.has_value()) {
     if (config->task == Task::kCtc) return;  // reads frames, not tokens
-    Result<Tokenizer> tokenizer = Tokenizer::Open(dir, *config);
+    Result<Tokenizer> tokenizer = OpenTokenizer(dir, *config);
     if (!tokenizer.ok()) problems.push_back(tokenizer.error());
     return;
   }
