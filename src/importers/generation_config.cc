@@ -19,10 +19,10 @@ constexpr uint64_t kMostGenerationBytes = uint64_t{1} << 20;
 std::vector<int32_t> StopTokensOf(const nlohmann::json& value,
                                   const std::string& key) {
   const auto refuse = [&](const nlohmann::json& given) {
-    throw FormatError(key,
-                      StrCat("an id, or a list of at most ",
-                             kMaxPublishedStopTokens, " ids"),
-                      JsonGiven(given));
+    throw FormatError(
+        key,
+        StrCat("an id, or a list of at most ", kMaxPublishedStopTokens, " ids"),
+        JsonGiven(given));
   };
   std::vector<int32_t> tokens;
   const auto add = [&](const nlohmann::json& one) {

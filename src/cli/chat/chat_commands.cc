@@ -60,8 +60,8 @@ std::string ChatCommandHelp() {
   for (const ChatCommand& command : kChatCommands) {
     std::string word = command.name;
     if (command.argument[0] != '\0') word += StrCat(" ", command.argument);
-    help += StrCat("  ", word, std::string(14 - word.size(), ' '),
-                   command.help, "\n");
+    help += StrCat("  ", word, std::string(14 - word.size(), ' '), command.help,
+                   "\n");
   }
   return help;
 }

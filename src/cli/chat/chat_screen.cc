@@ -15,7 +15,8 @@ std::string WithoutControls(std::string_view text) {
   std::string shown;
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const bool control = (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
+    const bool control =
+        (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7F;
     shown += control ? "\xEF\xBF\xBD" : std::string(1, c);
   }
   return shown;

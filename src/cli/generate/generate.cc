@@ -36,8 +36,10 @@ struct GenerateFlags {
 
 constexpr char kGenerateFooter[] =
     "Only the generated text goes to stdout; statistics go to stderr.\n"
-    "An empty prompt starts from a newline, or from the token that a published\n"
-    "model's texts begin with. The same seed gives the same text on any number\n"
+    "An empty prompt starts from a newline, or from the token that a "
+    "published\n"
+    "model's texts begin with. The same seed gives the same text on any "
+    "number\n"
     "of threads. Published models: generation_config.json gives the tokens "
     "that\n"
     "end a text, and the options of sampling that are not given here.\n\n"
@@ -228,8 +230,7 @@ namespace {
 int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
   EncodeOptions encode;
   encode.add_special = true;
-  const auto prompt =
-      opened.tokenizer.Encode(ReadPrompt(flags.prompt), encode);
+  const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt), encode);
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }

@@ -59,8 +59,8 @@ int64_t Number(const nlohmann::json& value, int64_t most,
   return *number;
 }
 
-void WantKeys(const nlohmann::json& object,
-              const std::set<std::string>& known, const std::string& where) {
+void WantKeys(const nlohmann::json& object, const std::set<std::string>& known,
+              const std::string& where) {
   if (!object.is_object()) {
     throw FormatError(where, "an object", JsonGiven(object));
   }
@@ -97,15 +97,23 @@ void ChatSession::Save(const std::string& path) const {
     if (message.reasoning) row["reasoning"] = *message.reasoning;
     root["messages"].push_back(std::move(row));
   }
-  // What the state has read: its ids, and their text.
+  // What the state has read: its ids, and their text where it is known.
+  const SavedState* nearest = NearestState();
+  const ReadText read =
+      nearest == nullptr ? read_.value_or(ReadText()) : ReadText();
   root["ids"] = ids_;
-  root["prompt"] = read_.prompt;
+  if (nearest != nullptr) {
+    root["ids"] = std::vector<int32_t>(
+        ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(nearest->tokens));
+  }
+  root["prompt"] = read.prompt;
   root["prompt_data"] = Json::array();
-  for (const ByteRange& range : read_.data) {
+  for (const ByteRange& range : read.data) {
     root["prompt_data"].push_back({range.begin, range.end});
   }
-  root["answer"] = read_.answer;
-  SaveState(model_->model, state_, StatePath(path));
+  root["answer"] = read.answer;
+  SaveState(model_->model, nearest == nullptr ? state_ : *nearest->state,
+            StatePath(path));
   // An answer cut within a character does not compare equal, and is read again.
   WriteFileAtomically(
       path, root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -115,10 +123,10 @@ std::optional<std::string> ChatSession::Load(const std::string& path) {
   const std::string text = ReadFile(path, kMaxChatFileBytes).Take();
   const nlohmann::json root =
       ParseStrictJson(text, path, kMaxChatFileBytes).Take();
-  WantKeys(root,
-           {"format_version", "messages", "ids", "prompt", "prompt_data",
-            "answer"},
-           path);
+  WantKeys(
+      root,
+      {"format_version", "messages", "ids", "prompt", "prompt_data", "answer"},
+      path);
   const std::string version = path + ": format_version";
   if (Number(Member(root, "format_version", path), INT32_MAX, version) != 1) {
     throw FormatError(version, "1", JsonGiven(root["format_version"]));
@@ -130,8 +138,8 @@ std::optional<std::string> ChatSession::Load(const std::string& path) {
   }
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : ListMember(root, "ids", path)) {
-    ids.push_back(static_cast<int32_t>(Number(
-        id, INT32_MAX, StrCat(path, ": ids[", ids.size(), "]"))));
+    ids.push_back(static_cast<int32_t>(
+        Number(id, INT32_MAX, StrCat(path, ": ids[", ids.size(), "]"))));
   }
   ReadText read;
   read.prompt = TextMember(root, "prompt", path);
@@ -159,11 +167,12 @@ std::optional<std::string> ChatSession::Load(const std::string& path) {
   if (unused) {
     state_.Reset();
     ids_.clear();
-    read_ = {};
+    read_.reset();
   } else {
     state_.CopyFrom(state.value());
     ids_ = std::move(ids);
-    read_ = std::move(read);
+    read_.reset();
+    if (!read.prompt.empty()) read_ = std::move(read);
   }
   saved_.clear();
   messages_ = std::move(messages);

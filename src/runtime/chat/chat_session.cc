@@ -52,13 +52,12 @@ ChatSession::ChatSession(const LoadedModel& model, ChatFormat format)
 // and a special token follows, the ids read are kept: an answer's text may have
 // others than those that were drawn.
 std::vector<int32_t> ChatSession::IdsOf(const RenderedText& text) const {
-  std::vector<int32_t> ids =
-      EncodeRendered(model_->tokenizer, text).Take();
-  if (CommonPrefix(ids, ids_) == ids_.size()) return ids;
+  std::vector<int32_t> ids = EncodeRendered(model_->tokenizer, text).Take();
+  if (!read_ || CommonPrefix(ids, ids_) == ids_.size()) return ids;
   const std::string all = text.Text();
-  const std::string known = read_.prompt + read_.answer;
+  const std::string known = read_->prompt + read_->answer;
   if (known.size() >= all.size() || !all.starts_with(known) ||
-      RangesWithin(DataOf(text), 0, read_.prompt.size()) != read_.data) {
+      RangesWithin(DataOf(text), 0, read_->prompt.size()) != read_->data) {
     return ids;
   }
   const std::vector<int32_t> rest =
@@ -77,8 +76,7 @@ void ChatSession::GoBackTo(std::span<const int32_t> ids) {
     std::erase_if(saved_, [](const SavedState& s) { return s.before_answer; });
     return;
   }
-  std::erase_if(saved_,
-                [&](const SavedState& s) { return s.tokens > common; });
+  std::erase_if(saved_, [&](const SavedState& s) { return s.tokens > common; });
   if (saved_.empty()) {
     state_.Reset();
   } else {
@@ -96,16 +94,31 @@ void ChatSession::SaveHere(bool before_answer) {
   }
 }
 
+// The state to go on from, had the next message to be read; null: state_.
+const ChatSession::SavedState* ChatSession::NearestState() const {
+  Chat chat;
+  chat.messages = messages_;
+  const Result<RenderedText> text = format_.Render(std::move(chat));
+  if (!text.ok()) return nullptr;  // not without another message
+  const size_t common = CommonPrefix(IdsOf(text.value()), ids_);
+  if (common == ids_.size()) return nullptr;
+  const SavedState* nearest = nullptr;
+  for (const SavedState& saved : saved_) {
+    if (saved.tokens <= common) nearest = &saved;
+  }
+  return nearest;
+}
+
 GenerateOptions ChatSession::OptionsFor(const ChatOptions& options,
                                         int64_t prompt_tokens) const {
   GenerateOptions generate;
   generate.sampler = options.sampler;
   // At least one: where there is no room the error comes from the model.
   const int64_t room = model_->model.max_tokens() - prompt_tokens;
-  generate.max_tokens = std::min(options.max_tokens, std::max<int64_t>(room, 1));
+  generate.max_tokens =
+      std::min(options.max_tokens, std::max<int64_t>(room, 1));
   generate.begins_text = true;
-  const TurnEnds ends =
-      TurnEndsOf(format_, model_->tokenizer, options.render);
+  const TurnEnds ends = TurnEndsOf(format_, model_->tokenizer, options.render);
   generate.stop_tokens = model_->defaults.stop_tokens;
   generate.stop_tokens.insert(generate.stop_tokens.end(), ends.tokens.begin(),
                               ends.tokens.end());
@@ -126,7 +139,7 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
       OptionsFor(options, static_cast<int64_t>(ids.size()));
   const StopTexts checked(generate.stop_texts);
   GoBackTo(ids);
-  read_ = {text.Text(), DataOf(text), ""};
+  read_.reset();
   ChatTurn turn;
   turn.prompt_tokens = static_cast<int64_t>(ids.size());
   turn.read_tokens = turn.prompt_tokens - state_.position();
@@ -149,7 +162,7 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
       ids_ = ids;
     }
     ids_.push_back(token.id);
-    model_->tokenizer.Decode(token.id, read_.answer);
+    model_->tokenizer.Decode(token.id, read_->answer);
     splitter.Push(token.text, show);
     thought = thought || splitter.thinks();
     return wanted;
@@ -162,6 +175,7 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
     follow();
     turn.prefill_ms = read.prefill_ms;
     if (read.stopped) return turn;
+    read_ = ReadText{text.Text(), DataOf(text), ""};
     SaveHere(true);
     GenerateResult drawn = Generate(model_->model, model_->tokenizer, state_,
                                     {}, generate, on_token, stop);

@@ -20,7 +20,7 @@ namespace tarn {
 
 struct ChatOptions {
   SamplerOptions sampler;
-  int64_t max_tokens = 2048;            // of an answer; fewer where positions end
+  int64_t max_tokens = 2048;  // of an answer; fewer where positions end
   std::vector<std::string> stop_texts;  // besides those of the template
   RenderOptions render;
   /// More variables of the template, an object or null: enable_thinking, ...
@@ -77,8 +77,9 @@ class ChatSession {
   int64_t state_bytes() const { return state_.bytes(); }
   int64_t saved_bytes() const;
 
-  /// Writes the messages to a file (JSON) and the state to `path`.state. Throws
-  /// IoError, or NumericError for a state that holds NaN.
+  /// Writes the messages to a file (JSON) and the state to `path`.state: that
+  /// of the conversation, or after an Undo the nearest one kept before it.
+  /// Throws IoError, or NumericError for a state that holds NaN.
   void Save(const std::string& path) const;
   /// Replaces the conversation by that of a file. Returns why `path`.state was
   /// not used, so that the messages will be read again; nothing where it was.
@@ -100,6 +101,7 @@ class ChatSession {
 
   std::vector<int32_t> IdsOf(const RenderedText& text) const;
   void GoBackTo(std::span<const int32_t> ids);
+  const SavedState* NearestState() const;
   void SaveHere(bool before_answer);
   GenerateOptions OptionsFor(const ChatOptions& options,
                              int64_t prompt_tokens) const;
@@ -110,8 +112,8 @@ class ChatSession {
   ChatFormat format_;
   std::vector<ChatMessage> messages_;
   State state_;
-  std::vector<int32_t> ids_;  // that state_ has read
-  ReadText read_;
+  std::vector<int32_t> ids_;       // that state_ has read
+  std::optional<ReadText> read_;   // empty: not known
   std::vector<SavedState> saved_;  // by tokens
 };
 

@@ -21,9 +21,9 @@ constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 /// tokenizer.json. FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);
 
-/// The tokenizer of DIR: for tarn's own directories Tokenizer::Open; a published
-/// one's is whatever its files hold, as `config` does not name its type, and
-/// must only fit the model's vocabulary.
+/// The tokenizer of DIR: for tarn's own directories Tokenizer::Open; a
+/// published one's is whatever its files hold, as `config` does not name its
+/// type, and must only fit the model's vocabulary.
 Result<Tokenizer> OpenTokenizer(const std::string& dir,
                                 const ModelConfig& config);
 

@@ -92,8 +92,8 @@ std::string StripBeginning(const DecoderStep& step, std::string text,
     progress.held.erase(0, step.content.size());
     ++progress.stripped;
   }
-  const bool waits = progress.stripped < step.left &&
-                     step.content.starts_with(progress.held);
+  const bool waits =
+      progress.stripped < step.left && step.content.starts_with(progress.held);
   if (waits) return "";
   progress.stripped = DecodeProgress::kDone;
   return std::move(progress.held);

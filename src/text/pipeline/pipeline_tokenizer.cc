@@ -174,11 +174,10 @@ std::vector<ByteRange> PipelineTokenizer::DataOf(
   std::erase_if(later, [](const NormalizerStep& step) {
     return step.kind == NormalizerStep::Kind::kPrepend;
   });
-  return RangesAfter(part, data, normalised,
-                     [&](std::string_view piece, bool first) {
-                       return Normalize(
-                           first ? definition_.normalizers : later, piece);
-                     });
+  return RangesAfter(
+      part, data, normalised, [&](std::string_view piece, bool first) {
+        return Normalize(first ? definition_.normalizers : later, piece);
+      });
 }
 
 bool PipelineTokenizer::EncodePart(std::string_view text, bool first,

@@ -14,9 +14,9 @@ constexpr uint64_t kMaxConfigFileBytes = 64 << 20;
 constexpr char kTokenizerConfig[] = "tokenizer_config.json";
 constexpr char kTemplateFile[] = "chat_template.jinja";
 // The variables of chat templates that stand for special tokens.
-constexpr const char* kSpecialNames[] = {
-    "bos_token", "eos_token", "unk_token", "sep_token",
-    "pad_token", "cls_token", "mask_token"};
+constexpr const char* kSpecialNames[] = {"bos_token", "eos_token", "unk_token",
+                                         "sep_token", "pad_token", "cls_token",
+                                         "mask_token"};
 
 Error Refusal(const std::string& dir, const char* key, const char* wanted,
               const nlohmann::json& value) {
@@ -85,7 +85,7 @@ Result<ChatFormat> FormatOf(const std::string& dir, const nlohmann::json& root,
     return FormatError(StrCat(path, ": ", error.where()), error.wanted(),
                        error.given());
   }
-  ChatFormat format{std::move(parsed).Take(), {}};
+  ChatFormat format{source, std::move(parsed).Take(), {}};
   for (const char* name : kSpecialNames) {
     Result<std::string> text = TokenTextOf(dir, root, name);
     if (!text.ok()) return text.error();
@@ -118,8 +118,7 @@ Result<ChatFormat> ChatFormat::Open(const std::string& dir,
                                     const std::string& template_path) {
   const Result<nlohmann::json> root = ReadRoot(dir);
   if (!root.ok()) return root.error();
-  const Result<std::string> source =
-      ReadFile(template_path, kMaxTemplateBytes);
+  const Result<std::string> source = ReadFile(template_path, kMaxTemplateBytes);
   if (!source.ok()) return source.error();
   return FormatOf(dir, root.value(), source.value(), template_path);
 }

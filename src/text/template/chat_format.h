@@ -15,6 +15,7 @@ namespace tarn {
 
 /// A value; immutable, thread-safe.
 struct ChatFormat {
+  std::string source;  // of the template
   ChatTemplate chat_template;
   /// Special tokens by the names that templates use, "bos_token" to its text.
   std::vector<std::pair<std::string, std::string>> special_texts;
