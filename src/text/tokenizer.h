@@ -15,7 +15,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
-#include "text/special_scope.h"
+#include "text/added_tokens.h"
 
 namespace tarn {
 
