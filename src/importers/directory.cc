@@ -147,6 +147,16 @@ Result<std::shared_ptr<const WeightSource>> ImportWeights(
   }
 }
 
+Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
+                                    const std::string& where) {
+  const Result<nlohmann::json> object = ReadObject(json, where);
+  if (!object.ok()) return object;
+  const nlohmann::json none;
+  const nlohmann::json inner = object.value().value("text_config", none);
+  const nlohmann::json value = object.value().value(key, none);
+  return value.is_null() && inner.is_object() ? inner.value(key, none) : value;
+}
+
 std::vector<const char*> PublishedModelTypes() {
   std::vector<const char*> types;
   for (const Importer& row : Importers()) types.push_back(row.model_type);
