@@ -46,9 +46,9 @@ enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds, kUnigram };
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text; its
-/// feed-forward part may be among them. A parallel mixer has its mixers' keys
-/// in `branches`, which are empty where no mixer has any; the layer's own keys,
-/// as its feed-forward part, are in `options`.
+/// feed-forward part and the place of its norms may be among them. A parallel
+/// mixer has its mixers' keys in `branches`, which are empty where no mixer has
+/// any; the layer's own keys, as its feed-forward part, are in `options`.
 struct LayerConfig {
   AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;
@@ -159,11 +159,9 @@ struct ModelConfig {
             rotary_truncate};
   }
   /// Whether layers add their parts as they are, one after the other, with
-  /// norms before or after the sums: what the fused kernels of layers compute.
-  bool HasPlainSums() const {
-    return (norm == Norm::kPost || norm == Norm::kPre) &&
-           residual_factor == 1.0 && !parallel_residual;
-  }
+  /// norms before or after the sums, the same in all: what the fused kernels of
+  /// layers compute.
+  bool HasPlainSums() const;
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
   /// Whether the model reads frames of numbers (ctc) in place of tokens.

@@ -49,9 +49,8 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   const int64_t keys = (groups > 0 ? groups : config.n_heads) * config.d_key;
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
   const int64_t all = values + 2 * keys;
-  const WeightPart in =
-      from(theirs + "in_proj.weight",
-                  {values + all + config.n_heads, config.d_model});
+  const WeightPart in = from(theirs + "in_proj.weight",
+                             {values + all + config.n_heads, config.d_model});
   int64_t first = 0;
   const auto rows = [&](const char* name, int64_t count, float factor) {
     to.Add(own + name, Times(in.Rows({first, first + count}), factor));
@@ -70,8 +69,7 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   to.Add(own + "convolution.weight",
          turned(from(theirs + "conv1d.weight", {all, 1, width})
                     .Reshaped({all, width})));
-  to.Add(own + "convolution.bias",
-         turned(from(theirs + "conv1d.bias", {all})));
+  to.Add(own + "convolution.bias", turned(from(theirs + "conv1d.bias", {all})));
   for (const char* name : {"A_log", "D", "dt_bias"}) {
     to.Add(own + name, from(theirs + name));
   }

@@ -22,15 +22,19 @@ class PublishedTensors {
                    PublishedConfig config)
       : source_(std::move(source)), config_(std::move(config)) {}
 
-  /// For what no key of tarn's holds, such as factors of single matrices.
+  /// What the configuration says about tensors alone: which there are, and how
+  /// they are called. The importer's other half read all of it.
   PublishedConfig& config() { return config_; }
-
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
   /// The same of a tensor with this shape; FormatError for another one.
   WeightPart operator()(const std::string& name,
                         const std::vector<int64_t>& shape);
+  /// The tensor's numbers in this shape. Throws FormatError where they are more
+  /// or fewer.
+  WeightPart Reshaped(const std::string& name,
+                      const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.

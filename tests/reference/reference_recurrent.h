@@ -113,9 +113,14 @@ class ReferenceRecurrent {
     return y;
   }
 
-  static void Unit(Row& x, int64_t width) {
+  // Of the output norm; times: how often the model's it is by itself.
+  double NormEps(int64_t times) const {
+    const double given = KeyOf<double>(c_, "output_norm_eps");
+    return given > 0 ? given : c_.norm_eps * static_cast<double>(times);
+  }
+  static void Unit(Row& x, int64_t width, double eps = 1e-6) {
     for (size_t at = 0; at < x.size(); at += static_cast<size_t>(width)) {
-      double sum = 1e-6;
+      double sum = eps;
       for (int64_t i = 0; i < width; ++i) sum += x[at + i] * x[at + i];
       for (int64_t i = 0; i < width; ++i) x[at + i] /= std::sqrt(sum);
     }
@@ -238,14 +243,19 @@ class ReferenceRecurrent {
         o[i] += d[i / static_cast<size_t>(values_)] * v[i];
       }
     }
+    // 0: the mixer's own; none, silu, sigma.
+    int64_t gate = KeyOf<int64_t>(c_, "gate_activation");
+    if (gate == 0 || Is("mamba2")) {
+      gate = Is("kda") || Is("lightning")    ? 3
+             : Is("hgrn2") || Is("deltanet") ? 1
+                                             : 2;
+    }
     Row z(o.size(), 1.0);
-    if (Is("kda")) {
-      z = Each(Linear("gate_up_projection", Linear("gate_down_projection", x)),
-               Sigma);
-    } else if (Is("lightning")) {
-      z = Each(Linear("gate_projection", x), Sigma);
-    } else if (!Is("hgrn2") && !Is("deltanet")) {
-      z = Silu(Linear("gate_projection", x));
+    if (gate > 1) {
+      z = Is("kda")
+              ? Linear("gate_up_projection", Linear("gate_down_projection", x))
+              : Linear("gate_projection", x);
+      z = gate == 2 ? Silu(z) : Each(z, Sigma);
     }
     const int64_t all = heads_ * values_;
     const int64_t groups = KeyOf<int64_t>(c_, "key_heads") > 0
@@ -258,10 +268,11 @@ class ReferenceRecurrent {
       for (size_t i = 0; i < row.size(); ++i) row[i] *= z[i];
       return row;
     };
+    const double eps = NormEps(1);
     if (Is("mamba2") && !KeyOf<bool>(c_, "mamba2_norm")) return times(o);
     return Is("mamba2") && !KeyOf<bool>(c_, "mamba2_norm_first")
-               ? Normed(times(o), width, false, c_.norm_eps)
-               : times(Normed(o, width, false, c_.norm_eps));
+               ? Normed(times(o), width, false, eps)
+               : times(Normed(o, width, false, eps));
   }
 
   // S = f S, the delta rule's value, S += k v^T, o = scale S^T q, a head.
@@ -587,7 +598,7 @@ class ReferenceRecurrent {
         const Row scale = Weight("key_scale"), rate = Weight("key_rate");
         Row c;
         for (size_t i = 0; i < width; ++i) c.push_back(k[i] * scale[i]);
-        Unit(c, keys_);
+        Unit(c, keys_, KeyOf<double>(c_, "unit_eps"));
         for (size_t i = 0; i < width; ++i) {
           f.push_back(std::exp(-std::exp(-0.5) * Sigma(w[i])));
           k[i] *= 1 + (a[i] - 1) * rate[i];
@@ -618,7 +629,7 @@ class ReferenceRecurrent {
           o.push_back(read);
         }
       }
-      o = Normed(o, keys_, true, c_.norm_eps * static_cast<double>(keys_));
+      o = Normed(o, keys_, true, NormEps(keys_));
       for (int64_t h = 0; Is("rwkv7") && h < heads_; ++h) {
         const size_t at = static_cast<size_t>(h * keys_);
         double own = 0;

@@ -17,6 +17,7 @@ from tarn.nn._gated_parts import (
     draw_step_bias,
     kept_rows,
     want_read,
+    weights_and_biases,
     wide,
 )
 from tarn.nn._mixer import Tensors, View, register_mixer
@@ -76,8 +77,8 @@ class MambaMixer(RecurrentMixer):
         want_read(self)
         # Rows that are not kept are zeros before the product, so that the gradients of the
         # maps do not meet them.
-        weights = [self.value_projection.weight, self.gate_projection.weight]
-        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
+        maps = [self.value_projection, self.gate_projection]
+        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), *weights_and_biases(maps)), kept)
         values, gate = packed.chunk(2, 2)
         new_state: Tensors = {}
         if hasattr(self, "convolution"):
@@ -104,7 +105,7 @@ class MambaMixer(RecurrentMixer):
         else:
             out = result
         rows = out * torch.nn.functional.silu(gate)
-        return Branch(rows, None, self.out_projection.weight), new_state
+        return Branch(rows, self.out_projection.bias, self.out_projection.weight), new_state
 
     def _select(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What a token chooses: steps [B, T, C], keys and queries [B, T, N]."""

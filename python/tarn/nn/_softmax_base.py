@@ -101,7 +101,8 @@ class SoftmaxBase(Mixer):
         return options
 
     def _normed(self, x: torch.Tensor, norm: Any) -> torch.Tensor:
-        return ops.gated_norm(x, norm.weight, eps=self.view["norm_eps"])
+        eps = self.view["head_norm_eps"] or self.view["norm_eps"]
+        return ops.gated_norm(x, norm.weight, eps=eps)
 
     def _tables(self, places: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Cosines and sines of the layer's frequencies, which are not scaled where it has

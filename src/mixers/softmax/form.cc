@@ -16,6 +16,8 @@ SoftmaxForm::SoftmaxForm(const ModelConfig& layer)
       scale(KeyOf<double>(layer, "score_scale")),
       softcap(KeyOf<double>(layer, "softcap")) {
   if (key_heads == 0) key_heads = heads;
+  norm_eps = KeyOf<double>(layer, "head_norm_eps");
+  if (norm_eps == 0) norm_eps = layer.norm_eps;
   if (scale == 0) scale = 1.0 / std::sqrt(static_cast<double>(d_key));
   const std::string_view name = Name(layer.attention);
   if (name == kGatedSoftmax) {

@@ -2,7 +2,8 @@
 // layer computes, from rows x [D]:
 //   q, k, v, z = W_q x, W_k x, W_v x, W_z x    H, G, G, H heads; each + b where
 //                                              qkv_bias
-//   q, k = RMS(q), RMS(k)                      a head, or all heads together
+//   q, k = RMS(q), RMS(k)                      a head, or all heads together,
+//                                              with head_norm_eps
 //   q, k = their first rotary_width channels rotated, where positions are
 //          rotary and the layer has `rotate`; by the model's frequencies, or
 //          by those of own_rotary_base
@@ -64,6 +65,7 @@ struct SoftmaxForm {
   int64_t window = 0;   // causal: the last tokens that are read; 0: all
   int64_t context = 0;  // of 'local' where it sees later tokens too
   double scale, softcap = 0;
+  double norm_eps;  // of queries, keys and latent rows
   int64_t latent = 0, query_latent = 0, shared = 0;  // R, width of W_d x, S
 };
 

@@ -153,6 +153,7 @@ std::vector<const char*> SoftmaxFormReads(const ModelConfig& layer) {
   const std::string_view name = Name(layer.attention);
   std::vector<const char*> keys = {"key_heads", "score_scale", "softcap",
                                    "sinks"};
+  const SoftmaxForm form(layer);
   const auto add = [&](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more);
   };
@@ -169,6 +170,7 @@ std::vector<const char*> SoftmaxFormReads(const ModelConfig& layer) {
       add({"query_latent_width", "shared_key_width"});
     }
   }
+  if (form.norm != HeadNorm::kNone || form.latent > 0) add({"head_norm_eps"});
   if (layer.positions != Positions::kRotary) return keys;
   add({kRotateKey});
   if (KeyOf<bool>(layer, kRotateKey)) add({"rotary_width", kRotaryBaseKey});

@@ -57,6 +57,10 @@ std::vector<OwnKey> GatedSoftmaxKeys() {
        .help = "root mean square norm of queries and keys in 'full' and "
                "'local': each head, or all heads together",
        .type = WordKey{{"none", "head", "full"}, 0}},
+      {.name = "head_norm_eps",
+       .help = "eps of the norms of queries, keys and latent rows of softmax "
+               "attention; 0: norm_eps",
+       .type = RealKey{0.0, 1.0, 0.0}},
       {.name = "head_gate",
        .help = "sigmoid gates multiply the values of 'full' and 'local'",
        .type = FlagKey{false}},

@@ -109,6 +109,9 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kAfter, "rwkv7,linear,full",
      FeedForwardOf("channel-mix")},
+    {"NormsByLayer", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "gdn,full:norm=after,linear:norm=post"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }

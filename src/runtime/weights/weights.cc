@@ -227,7 +227,7 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
-    w.cross_norms = packer.Norms(layer + "norm2", config);
+    w.cross_norms = packer.Norms(layer + "norm2", view);
   }
   LayerTensors part(packer, layer, i, passed);
   w.feed_forward =
@@ -240,10 +240,10 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
                "', which uses the rows of the mixer"),
         "true");
   }
-  w.mixer_norms = packer.Norms(layer + "norm1", config);
+  w.mixer_norms = packer.Norms(layer + "norm1", view);
   if (w.feed_forward != nullptr) {
     w.feed_forward_norms =
-        packer.Norms(layer + (cross ? "norm3" : "norm2"), config);
+        packer.Norms(layer + (cross ? "norm3" : "norm2"), view);
   }
   return w;
 }

@@ -46,6 +46,19 @@ const std::vector<Case>& Cases() {
       {"gdn", {{"conv_width", "8"}, {"negative_eigenvalues", "true"}}},
       {"kda", {{"key_heads", "2"}, {"conv_width", "2"}}},
       {"kda", {{"gate_rank", "7"}}},
+      {"gla", {{"gate_activation", "none"}, {"output_norm_eps", "0.1"}}},
+      {"gdn", {{"gate_activation", "sigmoid"}}},
+      {"deltanet", {{"gate_activation", "silu"}}},
+      {"kda", {{"gate_bias", "true"}, {"gate_rank", "3"}}},
+      {"kda", {{"gate_activation", "none"}, {"gate_bias", "true"}}},
+      {"rwkv6",
+       {{"d_value", "6"}, {"shift_rank", "3"}, {"output_norm_eps", "0.1"}}},
+      {"rwkv7",
+       {{"d_value", "6"},
+        {"gate_rank", "3"},
+        {"rate_rank", "5"},
+        {"output_gate_rank", "4"},
+        {"unit_eps", "0.1"}}},
       {"rwkv6", {{"d_value", "6"}}},
       {"rwkv6", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"rwkv7", {{"d_value", "6"}}},
@@ -59,6 +72,12 @@ const std::vector<Case>& Cases() {
       {"mlstm", {}},
       {"mlstm", {{"gate_softcap", "0"}}},
       {"mamba1", {{"selection_norm", "true"}}},
+      {"mamba1",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"mamba2",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"kda", {{"recurrent_in_bias", "true"}}},
+      {"hgrn2", {{"recurrent_in_bias", "true"}}},
       {"mamba1", {{"selection_norm", "true"}, {"selection_norm_eps", "0.3"}}}};
   return cases;
 }
@@ -115,9 +134,10 @@ torch::Tensor OutputOf(const Case& c, Mixer& layer, const torch::Tensor& x,
   return layer.forward(x, MakeRotaryTable(ConfigOf(c), x.size(1), x), key_mask);
 }
 
-// What a piece lacks of the rows of a whole: the bias of the output.
+// What Prefill gives, with what its caller adds.
 torch::Tensor Biased(const Mixer& layer, const torch::Tensor& out) {
-  return layer.OutputBias().defined() ? out + layer.OutputBias() : out;
+  const torch::Tensor bias = layer.OutputBias();
+  return bias.defined() ? out + bias : out;
 }
 
 TEST(Gated, EqualsLoops) {
@@ -236,7 +256,7 @@ TEST(Gated, PiecesEqualWhole) {
       std::tie(out, state) =
           layer->Prefill(x.slice(1, done, done + piece), state,
                          MakeRotaryTable(config, piece, x, done));
-      ASSERT_EQ(state.tensors()[0].scalar_type(), torch::kFloat32);
+      ASSERT_EQ(state["S"].scalar_type(), torch::kFloat32);
       if (piece == 0) continue;
       const double error =
           LargestError(Biased(*layer, out), whole.slice(1, done, done + piece));
@@ -409,7 +429,7 @@ TEST(Gated, RunsInHalfPrecision) {
             ->Prefill(x.to(torch::kBFloat16), layer->InitialState(2),
                       MakeRotaryTable(ConfigOf(c), 21, given))
             .second;
-    EXPECT_EQ(state.tensors()[0].scalar_type(), torch::kFloat32);
+    EXPECT_EQ(state["S"].scalar_type(), torch::kFloat32);
   }
 }
 

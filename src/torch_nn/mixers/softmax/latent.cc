@@ -89,7 +89,7 @@ class LatentMixer : public Mixer {
   LatentRows Project(const torch::Tensor& x, const NormLayer* norm,
                      const RotaryTable& rotary) const {
     const bool down = s_.query_latent > 0;
-    const double eps = config_.norm_eps;
+    const double eps = s_.norm_eps;
     const auto parts =
         ProjectRows(x, norm,
                     {down ? down_->weight : query_->weight, latent_->weight})

@@ -149,7 +149,7 @@ class SoftmaxMixer : public Mixer {
   torch::Tensor Prepared(const torch::Tensor& rows, int64_t count,
                          const torch::Tensor& weight,
                          const RotaryTable& rotary) const {
-    const double eps = config_.norm_eps;
+    const double eps = s_.norm_eps;
     torch::Tensor x = HeadsOf(rows, count);
     if (s_.norm == HeadNorm::kHead) x = RootNorm(x, weight, eps);
     if (s_.norm == HeadNorm::kFull) {
