@@ -172,6 +172,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
       {"logit_softcap", "30.0"},
+      {"conv_bias", "true"},
+      {"gate_softcap", "7.5"},
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
@@ -244,6 +246,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "most_step",
                                        "selection_norm",
                                        "selection_norm_eps",
+                                       "conv_bias",
+                                       "gate_softcap",
                                        "learned_bounds"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
