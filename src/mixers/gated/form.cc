@@ -127,10 +127,10 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
   s.norm_eps = OutputNormEps(layer);
-  s.least_step = s.most_step = 0.0f;
+  s.least_step = s.most_step = 0.0;
   if (form.skip) {
-    s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
-    s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
+    s.least_step = KeyOf<double>(layer, "least_step");
+    s.most_step = KeyOf<double>(layer, "most_step");
   }
   s.scale =
       form.scaled
