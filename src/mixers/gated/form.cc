@@ -95,7 +95,7 @@ GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
     form.gate_first = !KeyOf<bool>(layer, "mamba2_norm_first");
   }
   const auto gate = KeyOf<GateActivation>(layer, "gate_activation");
-  if (gate != GateActivation::kOwn) {
+  if (gate != GateActivation::kOwn && !form.skip) {
     form.output_gate = static_cast<OutputGate>(static_cast<int>(gate) - 1);
   }
   if (form.output_gate == OutputGate::kNone) form.low_rank_output_gate = false;
@@ -136,6 +136,8 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
           : 1.0f;
+  s.in_bias = KeyOf<bool>(layer, "recurrent_in_bias");
+  s.out_bias = KeyOf<bool>(layer, "recurrent_out_bias");
   s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");
   s.reads_bounds = s.learns_bounds && layer.reads_passed;
   s.depth =
