@@ -72,7 +72,7 @@ ModelConfig ReadXlstm(PublishedConfig& from) {
   config.norm_eps = from.Real("norm_eps", 1e-6);
   config.final_norm = true;
   config.positions = Positions::kNone;
-  config.tied_head = from.Flag("tie_word_embeddings", false);
+  from.Ignore({"tie_word_embeddings"});  // transformers ties no head of these
   config.tokenizer = TokenizerKind::kBpe;
   config.logit_softcap = from.Real("output_logit_soft_cap", 30.0);
   SetKey(config, "gate_softcap", from.Real("gate_soft_cap", 15.0));

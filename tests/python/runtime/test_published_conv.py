@@ -199,7 +199,7 @@ REFUSED = [
     (dict(block_ffn_dim_multiplier=-1.0), "block_ffn_dim_multiplier: want a factor"),
     (dict(block_multiple_of=256), "want shape"),
     (dict(full_attn_idxs=[-1]), "full_attn_idxs: want a list of integers"),
-    (dict(rope_parameters={"rope_type": "yarn"}), "rope_type: want 'default', 'linear'"),
+    (dict(rope_parameters={"rope_type": "dynamic"}), "rope_type: want 'default', 'linear'"),
     (dict(new_option=3), "want keys that tarn knows .*'new_option': 3"),
 ]
 
