@@ -27,15 +27,15 @@ struct EncodeOptions {
   /// Whether texts of special tokens ("<|endoftext|>") become those tokens. For
   /// text that the program writes itself, never for a user's. BPE only.
   bool allow_special = false;
-  /// With allow_special: parts of the text that are a user's. A special token
-  /// is not found where it reaches into one; a token that the file does not
-  /// mark as special is. Sorted, apart, not empty, within the text.
-  std::span<const ByteRange> data = {};
   /// Where the text begins in its source, for error messages only.
   uint64_t offset = 0;
   /// Whether to add the tokens that tokenizer.json puts before and after a text
   /// (TemplateProcessing), such as <bos>. Files without that key add none.
   bool add_special = false;
+  /// With allow_special: parts of the text that are a user's. A special token
+  /// is not found where it reaches into one; a token that the file does not
+  /// mark as special is. Sorted, apart, not empty, within the text.
+  std::span<const ByteRange> data = {};
 };
 
 /// How far a text is decoded that comes token by token. A value; a new one
