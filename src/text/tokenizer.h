@@ -124,7 +124,11 @@ class Tokenizer {
   /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
   /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
   /// add_eos_token decide what EncodeOptions::add_special adds.
+  /// Without a tokenizer.json it reads rwkv_vocab_v20230424.txt, which
+  /// published RWKV models have instead.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
+  /// Whether DIR has one of the files that OpenAlone reads.
+  static bool IsIn(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's

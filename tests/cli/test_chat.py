@@ -279,6 +279,18 @@ def test_generate_ends_at_the_models_tokens(tarn, folder, tmp_path):
     assert done.returncode != 0 and b"eos_token_id" in done.stdout + done.stderr
 
 
+def test_rwkvs_vocabulary_is_read_where_there_is_no_tokenizer_json(tarn, tmp_path):
+    folder = bigram_model.write_bigram_model(tmp_path / "world", {}, None, tokenizer=None)
+    rows = [(i, chr(i) if i < 128 else bytes([i])) for i in range(256)]
+    text = "".join(f"{i + 1} {row!r} 1\n" for i, row in rows)
+    (folder / "rwkv_vocab_v20230424.txt").write_text(text)
+    assert tarn("tokenize", folder, stdin=b"ab\n").stdout == b"98 99\n"
+    arguments = ("--prompt", "ab", "--json", "--temperature", 0, "--max-tokens", 2)
+    got = json.loads(tarn("generate", folder, *arguments).stdout)
+    assert got["prompt_tokens"] == 2 and got["text"] == "bb"
+    assert tarn("verify", folder).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def published(folder):
     """A directory with a tokenizer, one that puts <|user|> before texts, one without."""
