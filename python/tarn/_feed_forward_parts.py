@@ -21,6 +21,10 @@ from tarn._token_shift import begin_token_shift
 Curve = Callable[[torch.Tensor], torch.Tensor]
 
 
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
 def _square_relu(x: torch.Tensor) -> torch.Tensor:
     return F.relu(x).square()
 
@@ -55,6 +59,7 @@ PARTS: dict[str, FeedForwardPart] = {
     "geglu": FeedForwardPart(gated=True, curve=F.gelu),
     "relu2": FeedForwardPart(curve=_square_relu),
     "moe": FeedForwardPart(mixture=True),
+    "geglu-tanh": FeedForwardPart(gated=True, curve=gelu_tanh),
 }
 
 

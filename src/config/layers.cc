@@ -337,7 +337,7 @@ bool ModelConfig::HasPlainSums() const {
         [](const auto& option) { return option.first == "norm"; });
   };
   return (norm == Norm::kPost || norm == Norm::kPre) &&
-         residual_factor == 1.0 &&
+         residual_factor == 1.0 && !parallel_residual &&
          std::none_of(layers.begin(), layers.end(), has_own_place);
 }
 

@@ -13,10 +13,11 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          QwenImporters(), DeltaImporters(), MinimaxImporters(),
-          KimiImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters(), FlashDeltaImporters(), FlashDecayImporters(),
+         {SoftmaxImporters(), WindowImporters(), GptImporters(),
+          MambaImporters(), GraniteImporters(), QwenImporters(),
+          DeltaImporters(), MinimaxImporters(), KimiImporters(),
+          FalconImporters(), HybridImporters(), NemotronImporters(),
+          FlashDeltaImporters(), FlashDecayImporters(),
           FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }

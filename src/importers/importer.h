@@ -17,6 +17,9 @@
 
 namespace tarn {
 
+/// The most that a size of a published model may be.
+inline constexpr int64_t kMostSize = int64_t{1} << 24;
+
 /// One type of published model. Both functions throw FormatError.
 struct Importer {
   const char* model_type;  // of config.json
@@ -62,11 +65,16 @@ void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
 
 /// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
 /// the fraction of a head's channels that rotate where the file does not say;
-/// without it all do, and the file cannot say. theta: of a file that does not
-/// say. config: its d_key is known.
+/// without it all do, and the file cannot say. base: where the file has none.
+/// config: its d_key is known.
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
                 std::optional<double> part = std::nullopt,
-                double theta = 10000.0);
+                double base = 10000.0);
+/// The same of a model with layers of full attention, whose frequencies become
+/// the model's, and layers with a window. Returns the base of the latter, 0:
+/// the model's. sliding_key: of a file of transformers 4; null: rope_theta.
+double ReadRotaryByType(PublishedConfig& from, ModelConfig& config, double base,
+                        const char* sliding_key, double sliding_base);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,
@@ -85,6 +93,34 @@ void ReadHybridLayers(PublishedConfig& from, ModelConfig& config,
 /// where it writes them, cuts into equal parts. config: as the layer sees it.
 WeightPart KernelsOf(const ModelConfig& config, const std::string& theirs,
                      PublishedTensors& from);
+
+/// What a type of model has where its config.json does not say; sizes of 0: it
+/// has to say, or they follow from others.
+struct SoftmaxDefaults {
+  int64_t vocab_size = 0, heads = 0, key_heads = 0, head_dim = 0;
+  double norm_eps = 1e-6;
+  bool tied = false;
+};
+/// A stack in Llama's form without its positions: sizes, norms, a SwiGLU.
+ModelConfig ReadSoftmaxStack(PublishedConfig& from,
+                             const SoftmaxDefaults& usual = {});
+/// Biases of all four products of attention, and of the feed-forward part.
+void ReadBiases(PublishedConfig& from, ModelConfig& config);
+
+/// Adds one part of a layer. view: the configuration as the layer sees it; own,
+/// theirs: before the names of the layer's tensors.
+using AddPart = std::function<void(
+    const ModelConfig& view, const std::string& own, const std::string& theirs,
+    PublishedTensors& from, ImportedTensors& to)>;
+/// What the tensors of a stack in Llama's form are called.
+struct SoftmaxNames {
+  std::string root = "model.", head = "lm_head.weight";
+  std::vector<std::pair<const char*, const char*>> norms = {
+      {"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}};
+  AddPart mixer = nullptr, unit = nullptr;  // null: Llama's
+};
+void AddSoftmaxStack(const ModelConfig& config, const SoftmaxNames& form,
+                     PublishedTensors& from, ImportedTensors& to);
 
 /// What published files call the three matrices of a gated unit.
 struct GatedUnitNames {
@@ -110,6 +146,8 @@ void AddExperts(const ModelConfig& config, const std::string& own,
 WeightPart Times(const WeightPart& part, float factor);
 
 std::vector<Importer> SoftmaxImporters();     // llama.cc
+std::vector<Importer> WindowImporters();      // windows.cc
+std::vector<Importer> GptImporters();         // gpt.cc
 std::vector<Importer> MambaImporters();       // mamba.cc
 std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
 std::vector<Importer> FalconImporters();      // falcon_h1.cc

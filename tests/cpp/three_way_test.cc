@@ -434,6 +434,12 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  for (const char* mixer : {"retnet", "mamba2", "gla", "hgrn2", "deltanet",
+                            "gdn", "kda", "mamba1"}) {
+    add((std::string(mixer) + ":recurrent_in_bias=true:recurrent_out_bias=true")
+            .c_str(),
+        std::string(mixer) == "retnet" ? Positions::kRotary : Positions::kNone);
+  }
   add("hgrn2:learned_bounds=true", Positions::kNone);
   add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
       Positions::kRotary);

@@ -11,6 +11,7 @@ from tarn import ops
 
 # The initial steps of a decay (Gu and Dao 2023, arXiv 2312.00752, section 3.6).
 _STEPS, _STEP_FLOOR = (1e-3, 0.1), 1e-4
+_MOST_MAPS = 4  # of tarn.ops.layer_heads
 
 
 def want_read(mixer: torch.nn.Module) -> None:
@@ -34,6 +35,17 @@ def want_read(mixer: torch.nn.Module) -> None:
             wanted = "a torch.nn.Linear" if name.endswith("_projection") else "weights alone"
             given = type(child).__name__
             raise TypeError(f"{op}: {name}: want {wanted}, got {given} with an overridden forward")
+
+
+def weights_and_biases(maps: list[torch.nn.Linear]) -> tuple[list[torch.Tensor], ...]:
+    """Those of maps that read the same rows, as ops.layer_heads takes them: the last ones,
+    which are the narrow ones, as one. All maps have a bias or none has."""
+    parts: list[list[torch.Tensor]] = [[part.weight for part in maps]]
+    parts.append([part.bias for part in maps if part.bias is not None])
+    for part in parts:
+        if len(part) > _MOST_MAPS:
+            part[_MOST_MAPS - 1 :] = [torch.cat(part[_MOST_MAPS - 1 :])]
+    return parts[0], parts[1]
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from tarn.nn._gated_parts import (
     draw_step_bias,
     kept_rows,
     want_read,
+    weights_and_biases,
     wide,
 )
 from tarn.nn._mixer import Tensors, View, register_mixer
@@ -51,10 +52,13 @@ class MambaMixer(RecurrentMixer):
 
     def __init__(self, view: View):
         super().__init__(view)
-        for name, shape in layer_facts(view).shapes.items():
+        shapes = layer_facts(view).shapes
+        for name, shape in shapes.items():
             owner, _, part = name.rpartition(".")
             if owner.endswith("_projection"):
-                setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=False))
+                if part == "weight":
+                    bias = f"{owner}.bias" in shapes
+                    setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=bias))
                 continue
             if owner and not hasattr(self, owner):
                 setattr(self, owner, torch.nn.Module())
@@ -83,8 +87,8 @@ class MambaMixer(RecurrentMixer):
         want_read(self)
         # Rows that are not kept are zeros before the product, so that the gradients of the
         # maps do not meet them.
-        weights = [self.value_projection.weight, self.gate_projection.weight]
-        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
+        maps = [self.value_projection, self.gate_projection]
+        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), *weights_and_biases(maps)), kept)
         values, gate = packed.chunk(2, 2)
         new_state: Tensors = {}
         if hasattr(self, "convolution"):
@@ -111,7 +115,7 @@ class MambaMixer(RecurrentMixer):
         else:
             out = result
         rows = out * torch.nn.functional.silu(gate)
-        return Branch(rows, None, self.out_projection.weight), new_state
+        return Branch(rows, self.out_projection.bias, self.out_projection.weight), new_state
 
     def _select(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What a token chooses: steps [B, T, C], keys and queries [B, T, N]."""

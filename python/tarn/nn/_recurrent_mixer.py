@@ -34,7 +34,7 @@ class RecurrentMixer(Mixer):
         places are counted from the first."""
         branch, new_state = self._run(x, None, kept.sum(1), state, None)
         assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight), new_state
+        return ops.affine(branch.rows, branch.weight, branch.bias), new_state
 
     def _continue(
         self,

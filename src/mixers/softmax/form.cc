@@ -1,5 +1,6 @@
 #include "mixers/softmax/form.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -42,14 +43,20 @@ SoftmaxForm::SoftmaxForm(const ModelConfig& layer)
     shared = KeyOf<int64_t>(layer, "shared_key_width");
   }
   if (layer.positions != Positions::kRotary) return;
+  rotates = KeyOf<bool>(layer, kRotateKey);
+  if (!rotates) return;
   rotary = KeyOf<int64_t>(layer, "rotary_width");
   if (rotary == 0) rotary = d_key;
+  const double base = KeyOf<double>(layer, kRotaryBaseKey);
+  if (base == 0) return;
+  const auto& bases = layer.rotary_bases;
+  table = 1 + (std::find(bases.begin(), bases.end(), base) - bases.begin());
 }
 
 bool SoftmaxForm::plain() const {
   return key_heads == heads && qkv_bias && out_bias && !gated && !sinks &&
          norm == HeadNorm::kNone && (rotary == 0 || rotary == d_key) &&
-         softcap == 0 && latent == 0 &&
+         rotates && table == 0 && softcap == 0 && latent == 0 &&
          scale == 1.0 / std::sqrt(static_cast<double>(d_key));
 }
 

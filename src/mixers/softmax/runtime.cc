@@ -126,7 +126,8 @@ class Softmax final : public RuntimeMixer {
                    nullptr, weight.data(), nullptr, x);
     }
     if (s_.rotary > 0) {
-      RotateHeads(block.places[row], s_.rotary, heads, s_.d_key, x);
+      RotateHeads(block.places[row] + s_.angles(), s_.rotary, heads, s_.d_key,
+                  x);
     }
   }
 
@@ -139,8 +140,8 @@ class Softmax final : public RuntimeMixer {
                  in + s_.queries(), nullptr, key_norm_.data(), nullptr,
                  to + s_.queries());
     if (s_.rotary > 0) {
-      RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
-                  s_.d_key, to);
+      RotateHeads(block.places[row] + s_.angles(), s_.rotary,
+                  s_.heads + s_.key_heads, s_.d_key, to);
     }
   }
 
@@ -161,8 +162,8 @@ class Softmax final : public RuntimeMixer {
       if (s_.norm == HeadNorm::kFull) {
         PrepareFull(block, row, x);
       } else if (s_.norm == HeadNorm::kNone) {  // heads are adjacent
-        RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
-                    s_.d_key, x);
+        RotateHeads(block.places[row] + s_.angles(), s_.rotary,
+                    s_.heads + s_.key_heads, s_.d_key, x);
       } else {
         Prepare(block, row, s_.heads, query_norm_, x);
         Prepare(block, row, s_.key_heads, key_norm_, x + s_.queries());

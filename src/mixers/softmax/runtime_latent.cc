@@ -115,7 +115,7 @@ class Latent final : public RuntimeMixer {
     float* c = block.in[row] + latent_at_;
     GatedNormRow(Norm(s_.latent), c, nullptr, latent_norm_.data(), nullptr, c);
     if (s_.rotary == 0) return;
-    const float* angles = block.places[row];
+    const float* angles = block.places[row] + s_.angles();
     RotateHeads(angles, s_.rotary, 1, s_.shared, c + s_.latent);
     float* queries = Queries(block, row);
     for (int64_t head = 0; head < s_.heads; ++head) {

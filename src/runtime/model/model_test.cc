@@ -287,6 +287,14 @@ const ConfigVariant kVariants[] = {
        c.input_norm = true;
        c.norm_kind = NormKind::kRms;
      }},
+    {"GatedBiases",
+     [](ModelConfig& c) {
+       c.n_layers = 4;
+       SetLayers(c,
+                 "mamba2:recurrent_in_bias=true,kda:recurrent_in_bias=true:"
+                 "recurrent_out_bias=true,hgrn2:recurrent_in_bias=true,"
+                 "mamba1:recurrent_in_bias=true:recurrent_out_bias=true");
+     }},
     {"Hgrn2LearnedBounds",
      [](ModelConfig& c) {
        c.n_layers = 3;

@@ -232,6 +232,14 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   LayerTensors part(packer, layer, i, passed);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
+  if (config.parallel_residual && w.feed_forward != nullptr &&
+      w.feed_forward->in_width() > 0) {
+    throw ArgumentError(
+        "parallel_residual",
+        StrCat("false with feed_forward '", Name(view.feed_forward),
+               "', which uses the rows of the mixer"),
+        "true");
+  }
   w.mixer_norms = packer.Norms(layer + "norm1", view);
   if (w.feed_forward != nullptr) {
     w.feed_forward_norms =

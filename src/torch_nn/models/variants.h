@@ -233,6 +233,14 @@ inline std::vector<ModelConfig> GatedVariants() {
     config.input_norm = true;
     config.feed_forward = FeedForwardOf("channel-mix");
   }
+  for (const char* layers :
+       {"mamba2:recurrent_in_bias=true:recurrent_out_bias=true",
+        "gdn:recurrent_in_bias=true,mamba1:recurrent_out_bias=true",
+        "hgrn2:recurrent_in_bias=true,mamba1:recurrent_in_bias=true",
+        "kda:recurrent_in_bias=true:recurrent_out_bias=true,gla:recurrent_in_"
+        "bias=true"}) {
+    add(layers);
+  }
   // With bounds of the decay that all layers learn together.
   for (const char* layers :
        {"hgrn2:learned_bounds=true",

@@ -64,6 +64,11 @@ CASES = [
         "decoder",
         dict(layers=["full", "rwkv7"], value_residual=True, input_norm=True, d_value=8),
     ),
+    (
+        "lm",
+        "decoder",
+        dict(layers=["gdn", "mamba1"], recurrent_in_bias=True, recurrent_out_bias=True),
+    ),
     ("lm", "decoder", dict(layers=["hgrn2", "full+hgrn2"], learned_bounds=True)),
     ("seq2seq", "seq2seq", dict(input_norm=True, norm_kind="rms", norm_offset=1.0)),
     ("ctc", "encoder", dict(input_norm=True, **LEARNED)),

@@ -59,6 +59,7 @@ PATTERNS = [
     dict(attention="rwkv7", value_residual=True, feed_forward="channel-mix", input_norm=True),
     dict(layers=["full", "rwkv7+linear"], value_residual=True, input_norm=True, **MODERN),
     dict(layers=["full", "hgrn2", "hgrn2+linear"], learned_bounds=True),
+    dict(layers=["gdn", "mamba1", "mamba2"], recurrent_in_bias=True, recurrent_out_bias=True),
     dict(
         layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"
     ),

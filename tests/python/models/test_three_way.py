@@ -50,6 +50,8 @@ KINDS = [
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
     dict(layers=["hgrn2", "linear+hgrn2"], learned_bounds=True),
+    dict(layers=["mamba2", "kda"], recurrent_in_bias=True, recurrent_out_bias=True),
+    dict(layers=["mamba1", "hgrn2"], recurrent_in_bias=True, recurrent_out_bias=True),
     dict(layers=["linear+full", "linear+local"], local_context=5, **MODERN),
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),

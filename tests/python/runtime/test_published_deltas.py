@@ -1,6 +1,5 @@
 """Hybrids with the delta rule or linear attention, opened as transformers wrote them."""
 
-import json
 
 import numpy as np
 import pytest

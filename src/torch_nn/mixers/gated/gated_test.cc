@@ -53,6 +53,12 @@ const std::vector<Case>& Cases() {
       {"mamba1", {}},
       {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}},
       {"mamba1", {{"selection_norm", "true"}}},
+      {"mamba1",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"mamba2",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"kda", {{"recurrent_in_bias", "true"}}},
+      {"hgrn2", {{"recurrent_in_bias", "true"}}},
       {"mamba1", {{"selection_norm", "true"}, {"selection_norm_eps", "0.3"}}}};
   return cases;
 }
@@ -107,6 +113,12 @@ torch::Tensor Inputs(int64_t batch, int64_t seq_len,
 torch::Tensor OutputOf(const Case& c, Mixer& layer, const torch::Tensor& x,
                        const torch::Tensor& key_mask = {}) {
   return layer.forward(x, MakeRotaryTable(ConfigOf(c), x.size(1), x), key_mask);
+}
+
+// What Prefill gives, with what its caller adds.
+torch::Tensor Biased(const Mixer& layer, const torch::Tensor& out) {
+  const torch::Tensor bias = layer.OutputBias();
+  return bias.defined() ? out + bias : out;
 }
 
 TEST(Gated, EqualsLoops) {
@@ -228,7 +240,7 @@ TEST(Gated, PiecesEqualWhole) {
       ASSERT_EQ(state["S"].scalar_type(), torch::kFloat32);
       if (piece == 0) continue;
       const double error =
-          LargestError(out, whole.slice(1, done, done + piece));
+          LargestError(Biased(*layer, out), whole.slice(1, done, done + piece));
       EXPECT_LT(error, 1e-5) << TextOf(c) << ", " << piece << " after " << done;
       largest = std::max(largest, error);
       done += piece;
@@ -253,7 +265,7 @@ TEST(Gated, LengthsLeavePadsOut) {
     const MixerState state =
         layer->Prefill(x, layer->InitialState(3), {}, torch::tensor(lengths))
             .second;
-    const torch::Tensor out = layer->Prefill(next, state).first;
+    const torch::Tensor out = Biased(*layer, layer->Prefill(next, state).first);
     for (int64_t b = 0; b < 3; ++b) {
       const torch::Tensor row = torch::cat(
           {x[b].slice(0, 0, lengths[static_cast<size_t>(b)]), next[b]});

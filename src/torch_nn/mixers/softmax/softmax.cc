@@ -155,7 +155,7 @@ class SoftmaxMixer : public Mixer {
     if (s_.norm == HeadNorm::kFull) {
       x = HeadsOf(RootNorm(rows.unsqueeze(2), weight, eps).squeeze(2), count);
     }
-    return RotateFirst(x, s_.rotary, rotary);
+    return s_.rotary == 0 ? x : RotateFirst(x, s_.rotary, rotary.At(s_.table));
   }
 
   // Keys and values of a group are repeated for its heads: [B, T, H V].
