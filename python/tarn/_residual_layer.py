@@ -60,7 +60,9 @@ class ResidualLayer(torch.nn.Module):
     linear1: torch.nn.Linear  # where there is a part, as is linear2
     linear2: torch.nn.Linear
     linear3: torch.nn.Module | None  # in gated units only
-    token_shift: torch.nn.Parameter | None  # in the channel mix only
+    token_shift: torch.nn.Parameter | None  # in channel mixes only
+    gate_shift: torch.nn.Parameter | None  # in the gated one only, as is gate
+    gate: torch.nn.Module | None
     norm1: torch.nn.Module  # none with norm "none"
     norm2: torch.nn.Module  # of a part, or of another attention
 
@@ -214,7 +216,10 @@ class ResidualLayer(torch.nn.Module):
             return self._feed_forward(x), None
         maps = self.linear1, self.linear2
         places = places or RowPlaces()
-        rows, carried = channel_mix(x, self.token_shift, maps, places, dropout=self.dropout)
+        gate = None if self.gate_shift is None else (self.gate_shift, self.gate)
+        rows, carried = channel_mix(
+            x, self.token_shift, maps, places, dropout=self.dropout, gate=gate
+        )
         return fused.Branch(rows), carried
 
     def _feed_forward(self, x: torch.Tensor) -> fused.Branch:

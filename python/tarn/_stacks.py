@@ -117,7 +117,7 @@ class DecoderParts(ResidualLayer):
         norm_offset: float = 0.0,
         feed_forward_bias: str = "auto",
     ):
-        if feed_forward in ("channel-mix", "none", "moe"):
+        if feed_forward in ("channel-mix", "gated-channel-mix", "none", "moe"):
             raise ValueError(
                 f"{type(self).__name__}: feed_forward: want a part of maps alone, as 'mlp' "
                 f"or 'swiglu', in a layer that reads a memory, got {feed_forward!r}"

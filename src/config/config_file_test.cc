@@ -171,6 +171,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"embedding_factor", "2.5"},
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
+      {"logit_softcap", "30.0"},
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},

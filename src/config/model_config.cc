@@ -105,9 +105,9 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   if (section == "block") {
     return finished.embedding_factor != 1.0 ||
            finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
-           finished.norm_offset != 0.0 || finished.branch_factor != 1.0 ||
-           finished.input_norm || finished.parallel_residual ||
-           !finished.head_bias ||
+           finished.logit_softcap != 0.0 || finished.norm_offset != 0.0 ||
+           finished.branch_factor != 1.0 || finished.input_norm ||
+           !finished.head_bias || finished.parallel_residual ||
            finished.feed_forward_bias != FeedForwardBias::kAuto;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {

@@ -123,7 +123,9 @@ struct ModelConfig {
   double embedding_factor = 1.0;  // of the token embedding's rows
   double residual_factor = 1.0;   // of each part before it is added
   double logit_factor = 1.0;
-  double norm_offset = 0.0;    // what norms add to their weight
+  double logit_softcap =
+      0.0;                   // c: logits are c tanh(logit / c); 0: as they are
+  double norm_offset = 0.0;  // what norms add to their weight
   double branch_factor = 1.0;  // of what a parallel mixer's mixers give
   bool input_norm = false;     // of what the first layer reads
   // Both parts of a layer read the layer's rows: x + f(norm1(x)) + g(norm2(x)).

@@ -17,6 +17,7 @@ const std::vector<Importer>& Importers() {
           MambaImporters(), GraniteImporters(), QwenImporters(),
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
+          LfmImporters(), GriffinImporters(), XlstmImporters(),
           FlashDeltaImporters(), FlashDecayImporters(),
           FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
@@ -144,6 +145,16 @@ Result<std::shared_ptr<const WeightSource>> ImportWeights(
   } catch (const Error& error) {
     return FormatError(error.where(), error.wanted(), error.given());
   }
+}
+
+Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
+                                    const std::string& where) {
+  const Result<nlohmann::json> object = ReadObject(json, where);
+  if (!object.ok()) return object;
+  const nlohmann::json none;
+  const nlohmann::json inner = object.value().value("text_config", none);
+  const nlohmann::json value = object.value().value(key, none);
+  return value.is_null() && inner.is_object() ? inner.value(key, none) : value;
 }
 
 std::vector<const char*> PublishedModelTypes() {

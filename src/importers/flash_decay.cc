@@ -39,7 +39,8 @@ ModelConfig ReadHgrn2(PublishedConfig& from) {
   ModelConfig config = ReadFlashGated(from, "hgrn2", 4);
   SetKey(config, "output_norm_eps", 1e-5);
   const int64_t heads = from.Integer("num_heads", 1, kMostFlash, 0);
-  const bool counted = from.HasNull("expand_ratio") && heads > 0;
+  const bool counted =
+      from.Holds("expand_ratio") && !from.Has("expand_ratio") && heads > 0;
   config.d_key = from.Integer("expand_ratio", 1, kMostFlash,
                               counted ? config.d_model / heads : 128);
   if (config.d_key == 0 || config.d_model % config.d_key != 0) {

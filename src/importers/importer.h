@@ -160,5 +160,8 @@ std::vector<Importer> KimiImporters();        // kimi.cc
 std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
 std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
 std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
+std::vector<Importer> LfmImporters();         // lfm.cc
+std::vector<Importer> GriffinImporters();     // griffin.cc
+std::vector<Importer> XlstmImporters();       // xlstm.cc
 
 }  // namespace tarn

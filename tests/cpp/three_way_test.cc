@@ -272,11 +272,20 @@ std::vector<ModelConfig> GatedConfigs() {
                              "deltanet:conv_width=0",
                              "gdn:key_heads=2:conv_width=8",
                              "kda:key_heads=2:conv_width=2:gate_rank=5",
+                             "gla:gate_activation=none,kda:gate_bias=true",
+                             "gdn:gate_activation=sigmoid:output_norm_eps=0.1",
+                             "deltanet:gate_activation=silu",
                              "mamba2,mamba2,full",
                              "kda,full",
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "short-conv",
+                             "short-conv:conv_width=8:conv_bias=true,full",
+                             "rg-lru",
+                             "rg-lru:conv_width=0,short-conv:conv_width=2",
+                             "mlstm",
+                             "mlstm:gate_softcap=0.0,full",
                              "mamba1:selection_norm=true",
                              "mamba1:selection_norm=true:selection_norm_eps=0."
                              "3,full",
@@ -298,7 +307,9 @@ std::vector<ModelConfig> GatedConfigs() {
     add(layers, Positions::kRotary);
   }
   for (const char* layers :
-       {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full"}) {
+       {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full",
+        "rwkv7:rate_rank=3:output_gate_rank=5:unit_eps=0.1,"
+        "rwkv6:shift_rank=3:output_norm_eps=0.1"}) {
     add(layers, Positions::kNone);
   }
   // Other feed-forward parts, none among them: one for all layers, or by layer.
@@ -513,6 +524,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.embedding_factor = 5.5;
           config.residual_factor = 0.4;
           config.logit_factor = 4;
+          config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
         ++row;

@@ -23,9 +23,11 @@ def disturb(model):
         for name, weight in model.named_parameters():
             if name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
                 continue
+            if name.endswith(("igate_preact.bias", "ifgate_preact.bias")):
+                weight.normal_()  # where they begin, tokens hardly write
             weight.add_(torch.randn_like(weight), alpha=0.3 / weight.shape[-1] ** 0.5)
         for name, buffer in model.named_buffers():
-            if name.endswith("correction_bias"):  # of routers
+            if name.endswith(("correction_bias", "expert_bias")):  # of routers
                 buffer.normal_(0, 0.3)
     return model
 

@@ -84,7 +84,11 @@ class ReferenceModel {
     for (const Row& row : x) {
       logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
                               "predictor.bias", row));
-      for (double& logit : logits.back()) logit *= config_.logit_factor;
+      for (double& logit : logits.back()) {
+        logit *= config_.logit_factor;
+        const double cap = config_.logit_softcap;
+        if (cap > 0) logit = cap * std::tanh(logit / cap);
+      }
     }
     return logits;
   }
@@ -221,6 +225,17 @@ class ReferenceModel {
   Rows FeedForward(const std::string& part, const std::string& name,
                    const Rows& x) const {
     if (part == "channel-mix") return ChannelMix(name, x);
+    if (part == "gated-channel-mix") {
+      Rows out = ChannelMix(name, x);
+      for (size_t t = 0; t < x.size(); ++t) {
+        const Row gate =
+            Linear(name + "gate", Shifted(name + "gate_shift", x, t));
+        for (size_t i = 0; i < gate.size(); ++i) {
+          out[t][i] /= 1 + std::exp(-gate[i]);
+        }
+      }
+      return out;
+    }
     if (part == "moe") return Mixture(name, x);
     Rows out;
     for (const Row& row : x) {
@@ -299,15 +314,19 @@ class ReferenceModel {
   }
 
   // Peng et al. 2025, arXiv 2503.14456: a row and the one before it.
+  Row Shifted(const std::string& shift, const Rows& x, size_t t) const {
+    Row mixed = x[t];
+    for (size_t i = 0; i < mixed.size(); ++i) {
+      const double before = t == 0 ? 0 : x[t - 1][i];
+      mixed[i] += (before - x[t][i]) * tensors_.at(shift)[i];
+    }
+    return mixed;
+  }
+
   Rows ChannelMix(const std::string& name, const Rows& x) const {
     Rows out;
     for (size_t t = 0; t < x.size(); ++t) {
-      Row mixed = x[t];
-      for (size_t i = 0; i < mixed.size(); ++i) {
-        const double before = t == 0 ? 0 : x[t - 1][i];
-        mixed[i] += (before - x[t][i]) * tensors_.at(name + "token_shift")[i];
-      }
-      Row h = Linear(name + "linear1", mixed);
+      Row h = Linear(name + "linear1", Shifted(name + "token_shift", x, t));
       for (double& v : h) v = v > 0 ? v * v : 0;
       out.push_back(Linear(name + "linear2", h));
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -70,21 +71,42 @@ def convolve(
     rows: torch.Tensor,
     lengths: torch.Tensor | None,
     window: torch.Tensor | None,
+    activation: str = "silu",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """silu of the short convolution of rows [B, T, C], and its next window [B, W - 1, C];
-    without a window from zeros, and None. filters: a module with weight [C, W] and, or not,
-    bias [C]."""
+    """The short convolution of rows [B, T, C] with its activation, "silu" or "none", and its
+    next window [B, W - 1, C]; without a window from zeros, and None. filters: a module with
+    weight [C, W] and, or not, bias [C]."""
     bias = getattr(filters, "bias", None)
     if window is None:
-        return ops.short_convolution(rows, filters.weight, bias, lengths=lengths), None
+        made = ops.short_convolution(
+            rows, filters.weight, bias, activation=activation, lengths=lengths
+        )
+        return made, None
     return ops.short_convolution(
         rows,
         filters.weight,
         bias,
+        activation=activation,
         lengths=lengths,
         initial_state=window,
         return_state=True,
     )
+
+
+def add_weights(mixer: torch.nn.Module, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Adds parameters by their names in the weight file: a torch.nn.Linear for each
+    projection, with a bias where there is one, and ones for the others."""
+    for name, shape in shapes.items():
+        owner, _, part = name.rpartition(".")
+        if owner.endswith("_projection"):
+            if part == "weight":
+                bias = f"{owner}.bias" in shapes
+                mixer.add_module(owner, torch.nn.Linear(shape[1], shape[0], bias=bias))
+            continue
+        if owner and not hasattr(mixer, owner):
+            mixer.add_module(owner, torch.nn.Module())
+        at = mixer.get_submodule(owner) if owner else mixer
+        at.register_parameter(part, torch.nn.Parameter(torch.ones(*shape)))
 
 
 @torch.no_grad()

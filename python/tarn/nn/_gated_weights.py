@@ -24,7 +24,7 @@ _RATES = (1.0, 16.0)  # the initial ones of a decay
 def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
     """The row as the keys of one layer have it."""
     form = dict(row)
-    if view["gate_activation"] != "own":
+    if view["gate_activation"] != "own" and not form["skip"]:
         form["output_gate"] = view["gate_activation"]
     if form["skip"]:
         form["gate_first"] = not view["mamba2_norm_first"]

@@ -95,7 +95,7 @@ GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
     form.gate_first = !KeyOf<bool>(layer, "mamba2_norm_first");
   }
   const auto gate = KeyOf<GateActivation>(layer, "gate_activation");
-  if (gate != GateActivation::kOwn) {
+  if (gate != GateActivation::kOwn && !form.skip) {
     form.output_gate = static_cast<OutputGate>(static_cast<int>(gate) - 1);
   }
   if (form.output_gate == OutputGate::kNone) form.low_rank_output_gate = false;

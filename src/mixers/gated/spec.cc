@@ -181,8 +181,8 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
-  row.optional_sections = {"gated", kOutputNormSection};
-  if (form.skip) row.optional_sections.push_back("mamba2");
+  row.optional_sections.push_back(kOutputNormSection);
+  row.optional_sections.push_back(form.skip ? "mamba2" : "gated");
   if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
              .recurrent = true,

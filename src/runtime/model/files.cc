@@ -44,6 +44,21 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
   return numbers;
 }
 
+Result<Tokenizer> OpenTokenizer(const std::string& dir,
+                                const ModelConfig& config) {
+  const Result<std::string> text =
+      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  if (!IsPublishedConfig(text.value()) ||
+      config.tokenizer == TokenizerKind::kIds) {
+    return Tokenizer::Open(dir, config);
+  }
+  Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(dir);
+  if (!tokenizer.ok()) return tokenizer;
+  if (auto error = tokenizer.value().CheckFits(config)) return *error;
+  return tokenizer;
+}
+
 Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
     const std::string& dir, const ModelConfig& config, bool use_mmap) {
   auto source = OpenWeightSource(dir, use_mmap);

@@ -9,6 +9,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "text/tokenizer.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
@@ -19,6 +20,12 @@ constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 /// (importers/directory.h), whose tokens are ids where there is no
 /// tokenizer.json. FormatError or IoError in one line. O(file).
 Result<ModelConfig> ReadModelConfig(const std::string& dir);
+
+/// The tokenizer of DIR: for tarn's own directories Tokenizer::Open; a
+/// published one's is whatever its files hold, as `config` does not name its
+/// type, and must only fit the model's vocabulary.
+Result<Tokenizer> OpenTokenizer(const std::string& dir,
+                                const ModelConfig& config);
 
 /// The weights of DIR (OpenWeightSource) under the names of `config`, which a
 /// published model's get from its importer.

@@ -175,6 +175,17 @@ const ConfigVariant kVariants[] = {
     {"RetNet", [](ModelConfig& c) { SetLayers(c, "retnet"); }},
     {"Lightning", [](ModelConfig& c) { SetLayers(c, "lightning"); }},
     {"Mamba1", [](ModelConfig& c) { SetLayers(c, "mamba1"); }},
+    {"ShortConv", [](ModelConfig& c) { SetLayers(c, "short-conv"); }},
+    {"RgLru", [](ModelConfig& c) { SetLayers(c, "rg-lru"); }},
+    {"Mlstm", [](ModelConfig& c) { SetLayers(c, "mlstm"); }},
+    {"MlstmUncapped",
+     [](ModelConfig& c) { SetLayers(c, "mlstm:gate_softcap=0.0,full"); }},
+    {"GatedConvolutions",
+     [](ModelConfig& c) {
+       SetLayers(c,
+                 "short-conv:conv_bias=true:conv_width=7:d_value=9,"
+                 "rg-lru:conv_width=0,full");
+     }},
     {"Mamba2", [](ModelConfig& c) { SetLayers(c, "mamba2"); }},
     {"Gla", [](ModelConfig& c) { SetLayers(c, "gla"); }},
     {"Hgrn2", [](ModelConfig& c) { SetLayers(c, "hgrn2"); }},

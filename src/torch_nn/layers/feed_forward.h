@@ -69,6 +69,8 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows();
 ///           x' the row before x: linear1 [F, D], linear2 [D, F], without
 ///           biases, and token_shift [D], which begins as 1 - (c / D)^((1 -
 ///           layer / layers)^4) for channel c, as in RWKV-7's own code
+///   gated-channel-mix  the same times sigma(gate(x + gate_shift * (x' - x))):
+///           gate [D, D], and gate_shift [D], which begins as token_shift
 ///   geglu   linear2(drop(gelu(linear1(x)) * linear3(x))), the exact gelu, as
 ///           swiglu otherwise
 ///   geglu-tanh   the same with gelu's form that has a tanh

@@ -171,11 +171,18 @@ class ChannelMix : public FeedForward {
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces& places) const override {
     const torch::Tensor rows = Kept(x, places.key_mask);
-    return ops::ChannelMix({rows, Before(rows, places), token_shift_,
-                            linear1_->weight, linear2_->weight, dropout});
+    return Mixed(rows, Before(rows, places), dropout);
   }
 
- private:
+ protected:
+  // before: the row in front of the rows, [B, D]; absent: zeros.
+  torch::Tensor Mixed(const torch::Tensor& rows,
+                      const ops::OptionalTensor& before,
+                      const ops::Dropout& dropout) const {
+    return ops::ChannelMix({rows, before, token_shift_, linear1_->weight,
+                            linear2_->weight, dropout});
+  }
+
   // The first channels look back, later layers less than earlier ones.
   static torch::Tensor FirstShift(int64_t d_model, const Depth& depth) {
     const double left = 1.0 - static_cast<double>(depth.layer) /
@@ -197,8 +204,33 @@ class ChannelMix : public FeedForward {
     return before;
   }
 
+ private:
   torch::Tensor token_shift_;            // [D]
   torch::nn::Linear linear1_, linear2_;  // D -> F -> D
+};
+
+class GatedChannelMix final : public ChannelMix {
+ public:
+  GatedChannelMix(torch::nn::Module& owner, const ModelConfig& config,
+                  const Depth& depth)
+      : ChannelMix(owner, config, depth),
+        gate_shift_(owner.register_parameter(
+            "gate_shift", FirstShift(config.d_model, depth))),
+        gate_(AddLinear(owner, "gate", config.d_model, config.d_model, false)) {
+  }
+
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
+                           const RowPlaces& places) const override {
+    const torch::Tensor rows = Kept(x, places.key_mask);
+    const ops::OptionalTensor before = Before(rows, places);
+    const torch::Tensor gate = torch::sigmoid(
+        ops::Affine(ops::TokenShift(rows, before, gate_shift_), gate_->weight));
+    return gate * Mixed(rows, before, dropout);
+  }
+
+ private:
+  torch::Tensor gate_shift_;  // [D]
+  torch::nn::Linear gate_;    // D -> D
 };
 
 template <typename Part>
@@ -223,7 +255,8 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows() {
           {"geglu", MakePart<Geglu>},
           {"relu2", MakePart<Relu2>},
           {"moe", MakeMoe},
-          {"geglu-tanh", MakePart<GegluTanh>}};
+          {"geglu-tanh", MakePart<GegluTanh>},
+          {"gated-channel-mix", MakePart<GatedChannelMix>}};
 }
 
 }  // namespace tarn::nn

@@ -60,6 +60,14 @@ CASES = [
         dict(head_dim=None, num_heads=3, decay_low_rank_dim=None, gate_low_rank_dim=None,
              a_low_rank_dim=None, v_low_rank_dim=None, norm_eps=1e-3),
     ),
+    ("RWKV6", dict(num_heads=4, expand_k=1.0)),
+    (
+        "RWKV6",
+        dict(num_heads=3, expand_k=0.5, expand_v=0.5, norm_first=False, norm_bias=False,
+             proj_low_rank_dim=5, gate_low_rank_dim=7, norm_eps=1e-3, hidden_ratio=3,
+             tie_word_embeddings=True, fuse_norm=False),
+    ),
+    ("RWKV6", dict(num_heads=2, expand_k=1.0, intermediate_size=50, attn=ATTN)),
     ("KDA", dict(head_dim=10, num_heads=2)),
     ("KDA", dict(head_dim=8, num_heads=2, num_v_heads=4, expand_v=1.5, allow_neg_eigval=True)),
     ("KDA", dict(head_dim=9, num_heads=3, use_short_conv=False, tie_word_embeddings=True)),
@@ -107,9 +115,7 @@ def load():
             kept = {name: rest[name] for name in ("num_groups", "is_rms_norm") if name in rest}
             if weight is None:
                 weight = torch.ones(x.shape[-1], dtype=x.dtype)
-            return reference(
-                x, weight, bias, residual=residual, eps=eps, prenorm=prenorm, **kept
-            )
+            return reference(x, weight, bias, residual=residual, eps=eps, prenorm=prenorm, **kept)
 
         return form
 
@@ -178,6 +184,11 @@ def load():
         out, state = fla("ops.generalized_delta_rule.dplr.naive").dplr_recurrence(*rows)
         return turn(out).to(v.dtype), state
 
+    def rwkv6(r, k, v, w, u, scale, **rest):
+        rows = (turn(x) for x in (r, k, v, w))
+        out, state = fla("ops.rwkv6.recurrent_naive").naive_recurrent_rwkv6(*rows, u, scale)
+        return turn(out), state
+
     replaced = {
         "modules.norm.layernorm": dict(
             layer_norm=norm(norms.layer_norm_ref),
@@ -216,6 +227,7 @@ def load():
         "ops.gated_delta_rule": dict(chunk_gated_delta_rule=gated_delta),
         "ops.kda": dict(chunk_kda=kda),
         "ops.rwkv7": dict(chunk_rwkv7=rwkv7),
+        "ops.rwkv6": dict(chunk_rwkv6=rwkv6),
     }
     new = {
         id(getattr(fla(path), name)): form
@@ -264,9 +276,7 @@ def main(folder, names):
             model = random_model(models, kind, options, seed)
             path = folder / name / str(seed)
             model.save_pretrained(path)
-            out = model.double()(
-                torch.tensor(tokens)[None], use_cache=False, logits_to_keep=None
-            )
+            out = model.double()(torch.tensor(tokens)[None], use_cache=False, logits_to_keep=None)
             np.save(path / "logits.npy", out.logits[0].numpy())
 
 

@@ -103,6 +103,12 @@ REFUSED = [
     ("RWKV7", dict(attn=dict(layers=[0], num_heads=2)), "attn: want null"),
     ("RWKV7", dict(v_low_rank_dim=5), "want shape"),
     ("RWKV7", dict(num_hidden_layers=2), "want a name that config.json asks for"),
+    ("RWKV6", dict(expand_k=0.5), "expand_k: want expand_v: keys as wide as values, got 0.5"),
+    ("RWKV6", dict(hidden_act="relu"), "hidden_act: want 'sqrelu', got 'relu'"),
+    ("RWKV6", dict(proj_low_rank_dim=5), "x_proj.2.weight.*want the numbers of"),
+    ("HGRN2", dict(use_short_conv=True), "use_short_conv: want false, got true"),
+    ("HGRN2", dict(expand_ratio=5), "expand_ratio: want a divisor of 48, got 5"),
+    ("HGRN2", dict(use_lower_bound=False), "want a name that config.json asks for"),
     ("KDA", dict(safe_gate=True), "safe_gate: want false, got true"),
     ("KDA", dict(lower_bound=-5.0), "lower_bound: want null, got"),
 ]
