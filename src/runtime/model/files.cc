@@ -1,7 +1,5 @@
 #include "runtime/model/files.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "core/file.h"
@@ -34,10 +32,7 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
                                    ? ImportConfig(text.value(), kConfigFile)
                                    : ConfigFromJson(text.value());
   if (!config.ok()) return InFolder(dir, config.error());
-  std::error_code none;
-  if (!published || std::filesystem::exists(dir + "/tokenizer.json", none)) {
-    return config;
-  }
+  if (!published || Tokenizer::IsIn(dir)) return config;
   // Without a tokenizer its texts are decimal ids.
   ModelConfig numbers = std::move(config).Take();
   numbers.tokenizer = TokenizerKind::kIds;
