@@ -172,6 +172,8 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
       {"logit_softcap", "30.0"},
+      {"conv_bias", "true"},
+      {"gate_softcap", "7.5"},
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
@@ -186,6 +188,14 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"selection_norm", "true"},
       {"selection_norm_eps", "0.25"},
       {"learned_bounds", "true"},
+      {"gate_activation", "none"},
+      {"gate_bias", "true"},
+      {"output_norm_eps", "0.25"},
+      {"shift_rank", "3"},
+      {"rate_rank", "4"},
+      {"output_gate_rank", "5"},
+      {"value_rank", "6"},
+      {"unit_eps", "0.5"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -244,7 +254,17 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "most_step",
                                        "selection_norm",
                                        "selection_norm_eps",
-                                       "learned_bounds"};
+                                       "conv_bias",
+                                       "gate_softcap",
+                                       "learned_bounds",
+                                       "gate_activation",
+                                       "gate_bias",
+                                       "output_norm_eps",
+                                       "shift_rank",
+                                       "rate_rank",
+                                       "output_gate_rank",
+                                       "value_rank",
+                                       "unit_eps"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

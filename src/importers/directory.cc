@@ -18,8 +18,7 @@ const std::vector<Importer>& Importers() {
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
           LfmImporters(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(),
-          FlashRwkvImporters()}) {
+          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

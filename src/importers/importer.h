@@ -38,12 +38,17 @@ using LayerOptions = std::vector<std::pair<std::string, std::string>>;
 /// channels of a layer.
 LayerOptions ReadMamba2(PublishedConfig& from, int64_t inner,
                         ModelConfig& config);
+/// Sets whether the products of Mamba's mixers have biases; names: the keys of
+/// the file for these biases and for that of the convolution.
+void ReadMambaBiases(PublishedConfig& from, const char* products,
+                     const char* convolution, ModelConfig& config);
 /// Sets the limits of the steps: those of time_step_limit.
 void ReadStepLimits(PublishedConfig& from, ModelConfig& config);
 
-/// Factors of the rows of a Mamba-2 mixer's first product, and of its last.
+/// Factors of the rows that a Mamba-2 mixer reads, of those of its first
+/// product, and of the last product.
 struct Mamba2Factors {
-  float gate = 1, values = 1, keys = 1, queries = 1, steps = 1, out = 1;
+  float in = 1, gate = 1, values = 1, keys = 1, queries = 1, steps = 1, out = 1;
 };
 /// The tensors of a Mamba-2 mixer under `own`, from those under `theirs`: what
 /// every hybrid with such layers has. config: as the layer sees it.

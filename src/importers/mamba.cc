@@ -23,8 +23,7 @@ ModelConfig ReadStack(PublishedConfig& from) {
   config.tied_head = from.Flag("tie_word_embeddings", true);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
-  from.Want("use_bias", false);
-  from.Want("use_conv_bias", true);
+  ReadMambaBiases(from, "use_bias", "use_conv_bias", config);
   SetKey(config, "conv_width", from.Integer("conv_kernel", 2, 8, 4));
   // How weights began, and how sums are rounded in 16 bits.
   from.Ignore({"rescale_prenorm_residual", "residual_in_fp32",

@@ -61,8 +61,7 @@ std::vector<const BlockWord*> ReadBlocks(PublishedConfig& from) {
 }
 
 LayerOptions ReadNemotronMamba(PublishedConfig& from, ModelConfig& config) {
-  from.Want("use_bias", false);
-  from.Want("use_conv_bias", true);
+  ReadMambaBiases(from, "use_bias", "use_conv_bias", config);
   from.Want("mamba_proj_bias", false);
   from.Want("mamba_hidden_act", "silu");
   SetKey(config, "conv_width", from.Integer("conv_kernel", 2, 8, 4));

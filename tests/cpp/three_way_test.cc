@@ -506,7 +506,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
       arch == Arch::kDecoder
           ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
                                      "mamba2:feed_forward=channel-mix,full",
-                                     "gdn:norm=none,full:norm=after,linear"}
+                                     "gdn:norm=none,full:norm=after"}
           : std::vector<const char*>{"full", "linear", "linear:norm=both,full"};
   for (const char* layers : patterns) {
     for (const Norm norm :

@@ -184,7 +184,7 @@ const ConfigVariant kVariants[] = {
      [](ModelConfig& c) {
        SetLayers(c,
                  "short-conv:conv_bias=true:conv_width=7:d_value=9,"
-                 "rg-lru:conv_width=0,full");
+                 "rg-lru:conv_width=0");
      }},
     {"Mamba2", [](ModelConfig& c) { SetLayers(c, "mamba2"); }},
     {"Gla", [](ModelConfig& c) { SetLayers(c, "gla"); }},

@@ -31,7 +31,7 @@ Preset Recurrent(const char* mixer, const char* help,
 // The width inside Hawk's mixer is 4/3 of the model's, rounded up here.
 Preset Hawk() {
   Preset preset = Recurrent("rg-lru", "Hawk's RG-LRU, like gdn");
-  preset.options.insert(preset.options.begin(), {"d_value", "48"});
+  preset.options.insert(preset.options.begin(), {"d_value", "43"});
   return preset;
 }
 
