@@ -42,11 +42,6 @@ bool PublishedConfig::Has(const char* key) const {
   return found != object_.end() && !found->is_null();
 }
 
-bool PublishedConfig::HasNull(const char* key) const {
-  const auto found = object_.find(key);
-  return found != object_.end() && found->is_null();
-}
-
 bool PublishedConfig::HasWord(const char* key, const char* word) {
   const auto found = object_.find(key);
   if (found == object_.end() || *found != word) return false;
