@@ -9,18 +9,6 @@ namespace {
 
 constexpr uint64_t kMostBytes = uint64_t{1} << 20;
 
-const std::vector<Importer>& Importers() {
-  static const std::vector<Importer> all = [] {
-    std::vector<Importer> rows;
-    for (const auto& some :
-         {SoftmaxImporters(), MambaImporters(), GraniteImporters()}) {
-      rows.insert(rows.end(), some.begin(), some.end());
-    }
-    return rows;
-  }();
-  return all;
-}
-
 // Published files hold Infinity, which JSON lacks, as a bare word: in quotes it
 // can be read, and the keys that may have it know both.
 std::string WithQuotedInfinity(std::string_view json) {
@@ -66,6 +54,18 @@ const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
 }
 
 }  // namespace
+
+const std::vector<Importer>& Importers() {
+  static const std::vector<Importer> all = [] {
+    std::vector<Importer> rows;
+    for (const auto& some :
+         {SoftmaxImporters(), MambaImporters(), GraniteImporters()}) {
+      rows.insert(rows.end(), some.begin(), some.end());
+    }
+    return rows;
+  }();
+  return all;
+}
 
 bool IsPublishedConfig(std::string_view json) {
   const auto object = ReadObject(json, "config.json");

@@ -16,7 +16,10 @@
 
 namespace tarn {
 
-/// One type of published model. Both functions throw FormatError.
+/// What an importer writes into a config.json: key by key, in order.
+using PublishedKeys = nlohmann::ordered_json;
+
+/// One type of published model. All functions throw FormatError.
 struct Importer {
   const char* model_type;  // of config.json
   /// The configuration, not finished yet; all keys are read or ignored.
@@ -24,7 +27,16 @@ struct Importer {
   /// The tensors of the finished configuration.
   void (*tensors)(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to);
+  /// The way back, which not all types have: the class that reads the model,
+  /// and the keys of a configuration. It writes what the type can express and
+  /// refuses nothing: reading the keys again must give the configuration.
+  /// `tensors` must then give the shapes of what it cuts.
+  const char* architecture = nullptr;
+  void (*publish)(const ModelConfig& config, PublishedKeys& to) = nullptr;
 };
+
+/// The rows of all files.
+const std::vector<Importer>& Importers();
 
 /// The tensors of a Mamba-2 mixer but those of its norm, under `own`, from
 /// those under `theirs`: what every hybrid with such layers has. config: as the
@@ -35,6 +47,8 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
 
 /// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
 void ReadRotary(PublishedConfig& from, ModelConfig& config);
+/// The same keys, as transformers 5 writes them.
+void PublishRotary(const ModelConfig& config, PublishedKeys& to);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,

@@ -93,6 +93,51 @@ ModelConfig ReadOlmo2(PublishedConfig& from) {
   return config;
 }
 
+void PublishCommon(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  to["num_attention_heads"] = config.n_heads;
+  to["intermediate_size"] = config.d_ff;
+  to["head_dim"] = config.d_key;
+  const int64_t shared = KeyOf<int64_t>(config, "key_heads");
+  to["num_key_value_heads"] = shared == 0 ? config.n_heads : shared;
+  to["hidden_act"] = "silu";
+  to["rms_norm_eps"] = config.norm_eps;
+  to["tie_word_embeddings"] = config.tied_head;
+  PublishRotary(config, to);
+}
+
+void PublishLlama(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+}
+
+void PublishMistral(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  const int64_t window = KeyOf<int64_t>(config, "window");
+  to["sliding_window"] =
+      window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
+}
+
+// The class of Qwen 2 takes the width of a head from the other sizes where the
+// key is absent, and these types have no biases of the feed-forward part.
+void PublishQwen2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["use_sliding_window"] = false;
+}
+
+void PublishQwen3(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwen2(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
+void PublishOlmo2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
 // norms: the names of the two norms of a layer.
 void AddLayers(const ModelConfig& config, const char* const (&norms)[2],
                PublishedTensors& from, ImportedTensors& to) {
@@ -151,6 +196,24 @@ void ReadRotary(PublishedConfig& from, ModelConfig& config) {
   scaling.RequireAllRead();
 }
 
+void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
+  PublishedKeys rope = {{"rope_type",
+                         kRotaryScalingWords[static_cast<int>(
+                             config.rotary_scaling)]},
+                        {"rope_theta", config.rotary_base}};
+  if (config.rotary_scaling == RotaryScalingKind::kNone) {
+    rope["rope_type"] = "default";
+  } else {
+    rope["factor"] = config.rotary_factor;
+  }
+  if (config.rotary_scaling == RotaryScalingKind::kLlama3) {
+    rope["low_freq_factor"] = config.rotary_low;
+    rope["high_freq_factor"] = config.rotary_high;
+    rope["original_max_position_embeddings"] = config.rotary_original_positions;
+  }
+  to["rope_parameters"] = std::move(rope);
+}
+
 void AddSoftmax(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to) {
@@ -167,11 +230,12 @@ void AddSoftmax(const ModelConfig& config, const std::string& own,
 }
 
 std::vector<Importer> SoftmaxImporters() {
-  return {{"llama", ReadLlama, LlamaTensors},
-          {"mistral", ReadMistral, LlamaTensors},
-          {"qwen2", ReadQwen2, LlamaTensors},
-          {"qwen3", ReadQwen3, LlamaTensors},
-          {"olmo2", ReadOlmo2, Olmo2Tensors}};
+  return {{"llama", ReadLlama, LlamaTensors, "LlamaForCausalLM", PublishLlama},
+          {"mistral", ReadMistral, LlamaTensors, "MistralForCausalLM",
+           PublishMistral},
+          {"qwen2", ReadQwen2, LlamaTensors, "Qwen2ForCausalLM", PublishQwen2},
+          {"qwen3", ReadQwen3, LlamaTensors, "Qwen3ForCausalLM", PublishQwen3},
+          {"olmo2", ReadOlmo2, Olmo2Tensors, "Olmo2ForCausalLM", PublishOlmo2}};
 }
 
 }  // namespace tarn

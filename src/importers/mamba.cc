@@ -74,6 +74,38 @@ ModelConfig ReadMamba2(PublishedConfig& from) {
   return config;
 }
 
+void PublishStack(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  to["layer_norm_epsilon"] = config.norm_eps;
+  to["tie_word_embeddings"] = config.tied_head;
+  to["hidden_act"] = "silu";
+  to["use_bias"] = false;
+  to["use_conv_bias"] = true;
+  to["conv_kernel"] = KeyOf<int64_t>(config, "conv_width");
+  to["state_size"] = config.d_key;
+}
+
+// Whole multiples of the width: what the classes compute the channels from.
+void PublishExpand(const ModelConfig& config, PublishedKeys& to) {
+  to["expand"] = config.n_heads * config.d_value / config.d_model;
+}
+
+void PublishMamba(const ModelConfig& config, PublishedKeys& to) {
+  PublishStack(config, to);
+  PublishExpand(config, to);
+  to["time_step_rank"] = KeyOf<int64_t>(config, "gate_rank");
+}
+
+void PublishMamba2(const ModelConfig& config, PublishedKeys& to) {
+  PublishStack(config, to);
+  PublishExpand(config, to);
+  to["num_heads"] = config.n_heads;
+  to["head_dim"] = config.d_value;
+  to["n_groups"] = KeyOf<int64_t>(config, "key_heads");
+}
+
 void AddAround(const ModelConfig& config, PublishedTensors& from,
                ImportedTensors& to) {
   to.Add("value_embedding.weight", from("backbone.embeddings.weight"));
@@ -95,13 +127,16 @@ void MambaTensors(const ModelConfig& config, PublishedTensors& from,
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const std::string own = StrCat("layers.", i, ".attention.");
     const std::string theirs = StrCat("backbone.layers.", i, ".mixer.");
-    const WeightPart in = from(theirs + "in_proj.weight");
+    const WeightPart in =
+        from(theirs + "in_proj.weight", {2 * channels, config.d_model});
     to.Add(own + "value_projection.weight", in.Rows({0, channels}));
     to.Add(own + "gate_projection.weight", in.Rows({channels, 2 * channels}));
     to.Add(own + "convolution.weight",
-           from(theirs + "conv1d.weight").Reshaped({channels, width}));
+           from(theirs + "conv1d.weight", {channels, 1, width})
+               .Reshaped({channels, width}));
     to.Add(own + "convolution.bias", from(theirs + "conv1d.bias"));
-    const WeightPart x = from(theirs + "x_proj.weight");
+    const WeightPart x =
+        from(theirs + "x_proj.weight", {rank + 2 * states, channels});
     to.Add(own + "decay_down_projection.weight", x.Rows({0, rank}));
     to.Add(own + "key_projection.weight", x.Rows({rank, rank + states}));
     to.Add(own + "query_projection.weight",
@@ -136,7 +171,9 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   const int64_t keys =
       std::max<int64_t>(1, KeyOf<int64_t>(config, "key_heads")) * config.d_key;
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
-  const WeightPart in = from(theirs + "in_proj.weight");
+  const WeightPart in =
+      from(theirs + "in_proj.weight",
+           {2 * values + 2 * keys + config.n_heads, config.d_model});
   const auto rows = [&](const char* name, int64_t first, int64_t count) {
     to.Add(own + name, in.Rows({first, first + count}));
   };
@@ -152,8 +189,9 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
                                 part.Rows({0, values})});
   };
   to.Add(own + "convolution.weight",
-         turned(from(theirs + "conv1d.weight").Reshaped({all, width})));
-  to.Add(own + "convolution.bias", turned(from(theirs + "conv1d.bias")));
+         turned(from(theirs + "conv1d.weight", {all, 1, width})
+                    .Reshaped({all, width})));
+  to.Add(own + "convolution.bias", turned(from(theirs + "conv1d.bias", {all})));
   for (const char* name : {"A_log", "D", "dt_bias"}) {
     to.Add(own + name, from(theirs + name));
   }
@@ -161,8 +199,9 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
 }
 
 std::vector<Importer> MambaImporters() {
-  return {{"mamba", ReadMamba, MambaTensors},
-          {"mamba2", ReadMamba2, Mamba2Tensors}};
+  return {{"mamba", ReadMamba, MambaTensors, "MambaForCausalLM", PublishMamba},
+          {"mamba2", ReadMamba2, Mamba2Tensors, "Mamba2ForCausalLM",
+           PublishMamba2}};
 }
 
 }  // namespace tarn

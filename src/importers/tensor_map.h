@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,14 +15,22 @@
 namespace tarn {
 
 /// Tensors of one source by their names, of which it remembers the asked-for.
+/// Without a source: those of a model that is to be published, which exist as
+/// names and shapes alone (WeightPart::Named).
 class PublishedTensors {
  public:
   explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
       : source_(std::move(source)) {}
+  PublishedTensors() = default;
 
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
+  /// The same of a tensor with this shape; FormatError for another one. What is
+  /// cut, turned or reshaped must be asked for so, for the way back; of a
+  /// tensor that becomes one of tarn's as it is, the shape is known.
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
@@ -57,6 +66,7 @@ class ImportedTensors {
  private:
   const ModelConfig& config_;
   std::vector<WeightView::Tensor> tensors_;
+  std::map<std::string, std::vector<int64_t>> shapes_;  // once asked for
 };
 
 }  // namespace tarn
