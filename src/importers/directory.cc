@@ -1,5 +1,10 @@
 #include "importers/directory.h"
 
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/importer.h"
@@ -7,7 +12,7 @@
 namespace tarn {
 namespace {
 
-constexpr uint64_t kMostBytes = uint64_t{1} << 20;
+constexpr const char* kConfigFile = "config.json";
 
 // Published files hold Infinity, which JSON lacks, as a bare word: in quotes it
 // can be read, and the keys that may have it know both.
@@ -34,7 +39,7 @@ std::string WithQuotedInfinity(std::string_view json) {
 Result<nlohmann::json> ReadObject(std::string_view json,
                                   const std::string& where) {
   Result<nlohmann::json> parsed =
-      ParseStrictJson(WithQuotedInfinity(json), where, kMostBytes);
+      ParseStrictJson(WithQuotedInfinity(json), where, kMaxConfigBytes);
   if (parsed.ok() && !parsed.value().is_object()) {
     return FormatError(where, "an object", JsonGiven(parsed.value()));
   }
@@ -71,6 +76,32 @@ bool IsPublishedConfig(std::string_view json) {
   const auto object = ReadObject(json, "config.json");
   return object.ok() && object.value().contains("model_type") &&
          !object.value().contains("format_version");
+}
+
+std::string PublishedTypeOf(std::string_view json) {
+  const auto object = ReadObject(json, kConfigFile);
+  const auto type = object.ok() ? object.value().find("model_type")
+                                : nlohmann::json::const_iterator();
+  return object.ok() && type != object.value().end() && type->is_string()
+             ? type->get<std::string>()
+             : "";
+}
+
+std::string GenerationSettingsOf(std::string_view json) {
+  const auto read = ReadObject(json, kConfigFile);
+  if (!read.ok()) return "";
+  nlohmann::ordered_json settings = {{"_from_model_config", true}};
+  const nlohmann::json& object = read.value();
+  // Models of texts and pictures may keep them with the part for texts.
+  for (const nlohmann::json& keys :
+       {object, object.value("text_config", nlohmann::json::object())}) {
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+      const auto found = keys.find(key);
+      if (found == keys.end() || found->is_null()) continue;
+      if (!settings.contains(key)) settings[key] = *found;
+    }
+  }
+  return settings.size() == 1 ? "" : settings.dump(2) + "\n";
 }
 
 Result<ModelConfig> ImportConfig(std::string_view json,
@@ -114,6 +145,51 @@ std::vector<const char*> PublishedModelTypes() {
   std::vector<const char*> types;
   for (const Importer& row : Importers()) types.push_back(row.model_type);
   return types;
+}
+
+Error InFolder(const std::string& dir, const Error& error) {
+  if (error.wanted().empty()) {
+    return Error(error.code(), StrCat(dir, "/", error.what()));
+  }
+  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
+               error.given());
+}
+
+Result<bool> IsPublishedDirectory(const std::string& dir) {
+  const Result<std::string> text =
+      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  return IsPublishedConfig(text.value());
+}
+
+Result<ModelConfig> ReadModelConfig(const std::string& dir) {
+  const Result<std::string> text =
+      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  const bool published = IsPublishedConfig(text.value());
+  Result<ModelConfig> config = published
+                                   ? ImportConfig(text.value(), kConfigFile)
+                                   : ConfigFromJson(text.value());
+  if (!config.ok()) return InFolder(dir, config.error());
+  std::error_code none;
+  if (!published || std::filesystem::exists(dir + "/tokenizer.json", none)) {
+    return config;
+  }
+  // Without a tokenizer its texts are decimal ids.
+  ModelConfig numbers = std::move(config).Take();
+  numbers.tokenizer = TokenizerKind::kIds;
+  return numbers;
+}
+
+Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
+    const std::string& dir, const ModelConfig& config, bool use_mmap) {
+  auto source = OpenWeightSource(dir, use_mmap);
+  if (!source.ok()) return source;
+  const Result<std::string> text =
+      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+  if (!text.ok()) return text.error();
+  if (!IsPublishedConfig(text.value())) return source;
+  return ImportWeights(text.value(), config, std::move(source).Take());
 }
 
 }  // namespace tarn

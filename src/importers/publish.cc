@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/tables.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/importer.h"
@@ -24,7 +25,7 @@ bool SameValue(const nlohmann::json& a, const nlohmann::json& b) {
 }
 
 nlohmann::json KeysOfLayer(const ModelConfig& config, int64_t layer) {
-  return nlohmann::json::parse(ConfigToFlatJson(LayerView(config, layer)));
+  return nlohmann::json::parse(LayerViewText(config, layer));
 }
 
 // What differs between a configuration and what its published keys say.
@@ -66,7 +67,10 @@ struct Attempt {
 Attempt Try(const Importer& row, const ModelConfig& config) {
   Attempt attempt;
   attempt.keys = {{"architectures", {row.architecture}},
-                  {"model_type", row.model_type}};
+                  {"model_type", row.model_type},
+                  {"bos_token_id", nullptr},  // generation_config.json has them
+                  {"eos_token_id", nullptr},
+                  {"pad_token_id", nullptr}};
   row.publish(config, attempt.keys);
   PublishedConfig published(nlohmann::json::parse(attempt.keys.dump()),
                             StrCat(kWhere, " of ", row.model_type));
@@ -90,26 +94,24 @@ Error Inexpressible(const Importer& row, const Difference& difference,
       difference.given);
 }
 
-const Importer& WritableRow(const std::string& type) {
-  std::string known;
+// Null: none.
+const Importer* WritableRow(const std::string& type) {
   for (const Importer& row : Importers()) {
-    if (row.publish == nullptr) continue;
-    if (type == row.model_type) return row;
-    known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+    if (row.publish != nullptr && type == row.model_type) return &row;
   }
-  throw ArgumentError("model type", "one of " + known, Quoted(type));
+  return nullptr;
 }
 
-// The type, and its keys. Throws Error.
+// The type, which can be written, and its keys. Throws Error.
 std::pair<const Importer*, Attempt> Choose(const ModelConfig& config,
                                            const std::string& type) {
   if (!type.empty()) {
-    const Importer& row = WritableRow(type);
-    Attempt attempt = Try(row, config);
+    const Importer* row = WritableRow(type);
+    Attempt attempt = Try(*row, config);
     if (attempt.difference.count > 0) {
-      Throw(Inexpressible(row, attempt.difference, false));
+      Throw(Inexpressible(*row, attempt.difference, false));
     }
-    return {&row, std::move(attempt)};
+    return {row, std::move(attempt)};
   }
   const Importer* nearest = nullptr;
   Difference least;
@@ -144,6 +146,13 @@ std::vector<const char*> WritableModelTypes() {
 Result<PublishedForm> Publish(const ModelConfig& config,
                               std::shared_ptr<const WeightSource> weights,
                               const std::string& type) {
+  if (!type.empty() && WritableRow(type) == nullptr) {
+    std::string known;
+    for (const char* word : WritableModelTypes()) {
+      known += (known.empty() ? "" : ", ") + std::string(word);
+    }
+    return ArgumentError("model type", "one of " + known, Quoted(type));
+  }
   try {
     if (config.arch != Arch::kDecoder || config.task != Task::kLm) {
       throw FormatError(StrCat(kWhere, ": task"), "\"lm\" of a decoder",
@@ -157,7 +166,6 @@ Result<PublishedForm> Publish(const ModelConfig& config,
                          std::make_shared<ReversedView>(to.Take(),
                                                         std::move(weights))};
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::kArgument) return error;
     return FormatError(error.where(), error.wanted(), error.given());
   }
 }
