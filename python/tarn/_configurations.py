@@ -91,8 +91,8 @@ _KEYS_AROUND = ("task", "n_classes", "input_dim", "n_decoder_layers", "cross_att
 
 def of_one_layer(view: Config) -> Config:
     """The configuration of a model whose last layer is as the view has it: what one mixer
-    owns depends neither on the model around it nor on its layer's other part. There is
-    one layer, or two where the view's reads what an earlier one passes on."""
+    owns depends neither on the model around it nor on its layer's other part, but for
+    how many layers there are."""
     fields = tables.config_fields()
     own = {
         name: value
@@ -100,23 +100,28 @@ def of_one_layer(view: Config) -> Config:
         if name not in (*_KEYS_AROUND, "reads_passed")
         and (name not in fields or fields[name]["section"] not in _SECTIONS_AROUND)
     }
-    layers = 2 if view.get("reads_passed") else 1
+    layers = max(view["n_layers"], 2 if view.get("reads_passed") else 1)
     return {**own, "n_layers": layers, "arch": "decoder", "positions": "none"}
 
 
 def layer_facts(view: Config) -> LayerFacts:
     """What the mixer of a layer's view owns."""
-    return _layer_facts(of_one_layer(view))
+    config = of_one_layer(view)
+    return _layer_facts(config)[1 if view.get("reads_passed") else 0]
 
 
 @remembered
-def _layer_facts(config: Config) -> LayerFacts:
-    states = tables.layer_states(config)[-1]
+def _layer_facts(config: Config) -> list[LayerFacts]:
+    """Those of the first and the last layer."""
+    states = tables.layer_states(config)
     shapes = json.loads(torch.ops.tarn.weight_shapes(json.dumps(config)))
-    prefix = f"layers.{config['n_layers'] - 1}.attention."
-    own = {
-        name.removeprefix(prefix): shape
-        for name, shape in shapes.items()
-        if name.startswith(prefix)
-    }
-    return LayerFacts(states, own)
+    facts = []
+    for layer in (0, config["n_layers"] - 1):
+        prefix = f"layers.{layer}.attention."
+        own = {
+            name.removeprefix(prefix): shape
+            for name, shape in shapes.items()
+            if name.startswith(prefix)
+        }
+        facts.append(LayerFacts(states[layer], own))
+    return facts

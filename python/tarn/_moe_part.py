@@ -30,7 +30,8 @@ class MixtureOptions:
 
     experts: how many; experts_per_token: those that a token goes to. d_expert: hidden
     width of an expert; 0: d_ff. expert_part: "swiglu", "geglu" or "relu2". router:
-    "softmax" or "sigmoid"; router_normalize, router_scale: as in `tarn.ops.route_tokens`.
+    "softmax", "sigmoid" or "biased-sigmoid", of which a buffer router_bias [E] joins the
+    scores where experts are chosen; router_normalize, router_scale: as in `tarn.ops.route_tokens`.
     d_shared: hidden width of the expert that all tokens go to; 0: none. shared_gate:
     whether it has a gate. balance_loss: factor of the loss that `tarn.nn.balance_loss`
     collects. Raises ValueError.
@@ -40,7 +41,7 @@ class MixtureOptions:
     experts_per_token: int = 2
     d_expert: int = 0
     expert_part: str = "swiglu"
-    router: Literal["softmax", "sigmoid"] = "softmax"
+    router: Literal["softmax", "sigmoid", "biased-sigmoid"] = "softmax"
     router_normalize: bool = True
     router_scale: float = 1.0
     d_shared: int = 0
@@ -55,7 +56,7 @@ class MixtureOptions:
             )
         for name, value, words in (
             ("expert_part", self.expert_part, tuple(_CURVES)),
-            ("router", self.router, ("softmax", "sigmoid")),
+            ("router", self.router, ("softmax", "sigmoid", "biased-sigmoid")),
         ):
             if value not in words:
                 names = ", ".join(repr(word) for word in words)
@@ -64,6 +65,11 @@ class MixtureOptions:
             raise ValueError(
                 "MixtureOptions: shared_gate: want False without a shared expert, got True"
             )
+
+    @property
+    def scores(self) -> Literal["softmax", "sigmoid"]:
+        """What the router makes of a logit."""
+        return "softmax" if self.router == "softmax" else "sigmoid"
 
     @property
     def gated(self) -> bool:
@@ -98,21 +104,27 @@ class Experts(torch.nn.Module):
         return {**self.__dict__, "loss": None}
 
     def forward(
-        self, x: torch.Tensor, logits: torch.Tensor, kept: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        logits: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        kept: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """x [..., D] and the router's logits [..., E] -> [..., D]. kept [...] bool: which
-        rows the load-balancing loss counts; None: all."""
+        """x [..., D] and the router's logits [..., E] -> [..., D]. bias [E]: of a biased
+        router. kept [...] bool: which rows the load-balancing loss counts; None: all."""
         options = self.options
+        scores = options.scores
         weights, chosen = ops.route_tokens(
             logits,
             options.experts_per_token,
-            scores=options.router,
+            scores=scores,
+            bias=bias,
             normalize=options.router_normalize,
             scale=options.router_scale,
         )
         if self.training and options.balance_loss > 0:
             counted = (logits, chosen) if kept is None else (logits[kept], chosen[kept])
-            loss = ops.load_balancing_loss(*counted, scores=options.router)
+            loss = ops.load_balancing_loss(*counted, scores=scores)
             self.loss = options.balance_loss * loss
         return ops.expert_feed_forward(
             x,
@@ -153,6 +165,8 @@ def add_mixture(layer: Any, options: MixtureOptions, d_model: int, d_ff: int) ->
     """Gives a layer the children router, experts and, where there is a shared expert,
     shared and shared_gate."""
     layer.router = torch.nn.Linear(d_model, options.experts, bias=False)
+    biased = options.router == "biased-sigmoid"
+    layer.register_buffer("router_bias", torch.zeros(options.experts) if biased else None)
     layer.experts = Experts(options, d_model, d_ff)
     layer.shared = SharedExpert(options, d_model) if options.d_shared else None
     gate = torch.nn.Linear(d_model, 1, bias=False) if options.shared_gate else None
@@ -162,7 +176,7 @@ def add_mixture(layer: Any, options: MixtureOptions, d_model: int, d_ff: int) ->
 def mixture(layer: Any, x: torch.Tensor, kept: torch.Tensor | None) -> torch.Tensor:
     """The part of a layer with these children: x [..., D] -> [..., D]. Dropout acts on the
     sum alone, where the layer adds it."""
-    y = layer.experts(x, layer.router(x), kept)
+    y = layer.experts(x, layer.router(x), layer.router_bias, kept)
     if layer.shared is None:
         return y
     shared = layer.shared(x)

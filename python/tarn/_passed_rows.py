@@ -8,11 +8,12 @@ import torch
 
 
 class PassedRows:
-    """Rows that the first layer of a stack with such a mixer makes for the later ones,
-    during one call of the stack."""
+    """What the first layer of a stack with such a mixer makes for the later ones, during
+    one call of the stack: rows [B, T, W], or a table [layers, W] of a row for each."""
 
     def __init__(self) -> None:
         self.rows: torch.Tensor | None = None
+        self.table: torch.Tensor | None = None
 
     @staticmethod
     def given(passed: PassedRows | None) -> dict[str, Any]:
@@ -25,12 +26,13 @@ def handed(layer: Any, passed: PassedRows) -> dict[str, Any]:
     return {"passed": passed} if getattr(layer, "passes", False) else {}
 
 
-def want_passed(kind: str, passed: PassedRows | None, shape: tuple[int, ...]) -> None:
-    """Raises ValueError unless an earlier layer has passed rows of this shape on."""
-    if passed is None or passed.rows is None:
+def want_passed(kind: str, found: torch.Tensor | None, shape: tuple[int, ...]) -> torch.Tensor:
+    """What an earlier layer passed on. Raises ValueError unless it is of this shape."""
+    if found is None:
         raise ValueError(
-            f"{kind}: passed: want rows of an earlier layer, got none: a stack hands them to "
+            f"{kind}: passed: want what an earlier layer makes, got none: a stack hands it to "
             "layers whose attribute passes is True, which a wrapper has to have too"
         )
-    if passed.rows.shape != shape:
-        raise ValueError(f"{kind}: passed: want {list(shape)}, got {list(passed.rows.shape)}")
+    if found.shape != shape:
+        raise ValueError(f"{kind}: passed: want {list(shape)}, got {list(found.shape)}")
+    return found

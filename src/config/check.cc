@@ -160,17 +160,24 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
   }
 }
 
-// The rows that mixers pass on are of one width.
+// What mixers pass on is of one mixer and of one width.
 void CheckPassed(const ModelConfig& config) {
   int64_t width = 0;
+  const char* passing = nullptr;
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
     for (const ModelConfig& view : MixerViews(layer)) {
       const MixerSpec& spec = Spec(view.attention);
       const int64_t passed = spec.passed == nullptr ? 0 : spec.passed(view);
+      if (passed == 0) continue;
+      if (passing == nullptr) passing = spec.name;
+      if (passing != spec.name) {
+        RefuseKey("layers", "one mixer that passes on rows or bounds",
+                  StrCat("'", passing, "' and '", spec.name, "'"));
+      }
       if (width == 0) width = passed;
-      if (passed == 0 || passed == width) continue;
+      if (passed == width) continue;
       RefuseKey("layers",
                 StrCat("one width of what '", spec.name, "' passes on"),
                 StrCat(width, " and ", passed));

@@ -173,7 +173,15 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
+      {"head_bias", "false"},
       {"value_residual", "true"},
+      {"learned_bounds", "true"},
+      {"mamba2_norm", "false"},
+      {"mamba2_norm_first", "true"},
+      {"least_step", "0.125"},
+      {"most_step", "2.5"},
+      {"selection_norm", "true"},
+      {"selection_norm_eps", "0.25"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -222,7 +230,14 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rotary_high",
                                        "rotary_magnitude",
                                        "rotary_truncate",
-                                       "value_residual"};
+                                       "value_residual",
+                                       "learned_bounds",
+                                       "mamba2_norm",
+                                       "mamba2_norm_first",
+                                       "least_step",
+                                       "most_step",
+                                       "selection_norm",
+                                       "selection_norm_eps"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());
@@ -277,6 +292,26 @@ TEST(Config, KeysOfGatedMixersGoThroughJson) {
   EXPECT_TRUE(KeyOf<bool>(back, "query_key_norm"));
   EXPECT_EQ(KeyOf<int64_t>(LayerView(back, 0), "conv_width"), 3);
   EXPECT_EQ(KeyOf<int64_t>(LayerView(back, 1), "conv_width"), 0);
+}
+
+// Sections that a file holds only where a key is not at its default.
+TEST(Config, KeysOfMambaGoThroughJson) {
+  ModelConfig config;
+  Set(config, "layers", "mamba1,mamba2:least_step=0.5:most_step=2");
+  const std::string plain = ConfigToJson(Finished(config));
+  EXPECT_FALSE(Contains(plain, "selection_norm"));
+  Set(config, "selection_norm", "true");
+  Set(config, "mamba2_norm", "false");
+  config = Finished(config);
+  const ModelConfig back = ConfigFromJson(ConfigToJson(config)).Take();
+  EXPECT_EQ(back, config);
+  EXPECT_TRUE(KeyOf<bool>(LayerView(back, 0), "selection_norm"));
+  EXPECT_FALSE(KeyOf<bool>(LayerView(back, 1), "mamba2_norm"));
+  EXPECT_EQ(KeyOf<double>(LayerView(back, 1), "least_step"), 0.5);
+  Set(config, "most_step", "0.25");
+  EXPECT_EQ(ErrorOf([&] { Finished(config); }).code(), ErrorCode::kOk);
+  Set(config, "layers", "mamba2:least_step=0.5:most_step=0.25");
+  EXPECT_EQ(ErrorOf([&] { Finished(config); }).where(), "most_step");
 }
 
 TEST(Config, FileMustHoldEveryKeyAndNoOther) {

@@ -120,6 +120,7 @@ constexpr ConfigField kFields[] = {
     {"feed_forward_bias",
      "biases of the maps of mlp, swiglu, geglu and relu2; auto: of mlp alone",
      Choice<&C::feed_forward_bias>(kBiasWords), "block"},
+    {"head_bias", "a bias of the logits", BoolField{&C::head_bias}, "block"},
     {"norm",
      "norms of a layer's parts: after the sum with the part, before the part, "
      "after the part, both of these, or none",

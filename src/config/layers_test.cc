@@ -128,6 +128,33 @@ TEST(Layers, TheFirstLayerThatPassesRowsOnReadsNone) {
             "layers");
 }
 
+TEST(Layers, TheFirstLayerWithLearnedBoundsHoldsThoseOfAll) {
+  const Words words = {{"n_layers", "5"}, {"d_key", "32"}, {"d_value", "32"}};
+  const ModelConfig config = Hybrid(
+      "hgrn2,full+hgrn2:learned_bounds=true,hgrn2:learned_bounds=true", words);
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, shape] : WeightShapes(config)) shapes[name] = shape;
+  EXPECT_TRUE(shapes.contains("layers.0.attention.lower_bound"));
+  const auto logits = shapes.find("layers.1.attention.branches.1.bound_logits");
+  ASSERT_NE(logits, shapes.end());
+  EXPECT_EQ(logits->second,
+            (std::vector<int64_t>{5, config.n_heads * config.d_key}));
+  for (const auto& [name, shape] : shapes) {
+    EXPECT_EQ(name.ends_with("bound_logits"), name == logits->first) << name;
+    if (!name.ends_with("lower_bound")) continue;
+    EXPECT_TRUE(name.starts_with("layers.0.") || name.starts_with("layers.3."))
+        << name;
+  }
+  EXPECT_TRUE(shapes.contains("layers.3.attention.lower_bound"));
+  EXPECT_FALSE(IsBuffer(logits->first));
+  EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
+  for (const char* layers :
+       {"hgrn2:learned_bounds=true,rwkv7:value_residual=true",
+        "hgrn2:learned_bounds=true,hgrn2:learned_bounds=true:n_heads=2"}) {
+    EXPECT_EQ(ErrorOf([&] { (void)Hybrid(layers, words); }).where(), "layers");
+  }
+}
+
 TEST(Layers, RefusesWhatMakesNoStack) {
   const auto where = [](const std::string& layers, Words words = {}) {
     return ErrorOf([&] { (void)Hybrid(layers, words); });

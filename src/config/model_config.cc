@@ -106,7 +106,7 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
     return finished.embedding_factor != 1.0 ||
            finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
            finished.norm_offset != 0.0 || finished.branch_factor != 1.0 ||
-           finished.input_norm ||
+           finished.input_norm || !finished.head_bias ||
            finished.feed_forward_bias != FeedForwardBias::kAuto;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {

@@ -126,6 +126,7 @@ struct ModelConfig {
   double branch_factor = 1.0;  // of what a parallel mixer's mixers give
   bool input_norm = false;     // of what the first layer reads
   FeedForwardBias feed_forward_bias = FeedForwardBias::kAuto;  // auto: of mlp
+  bool head_bias = true;
 
   /// FinishConfig's: the first layer whose mixer passes rows on
   /// (MixerSpec::passed); -1: none.
@@ -267,7 +268,7 @@ const char* Name(TokenizerKind);
 /// `layers.{i}.norm{1,2}.{weight,bias}` (no norm "none"),
 /// `layers.{i}.norm{1,2}_after.{weight,bias}` (norm "both"),
 /// `norm.{weight,bias}` (final_norm),
-/// `predictor.weight` (untied), `predictor.bias`. Task ctc has
+/// `predictor.weight` (untied), `predictor.bias` (head_bias). Task ctc has
 /// `input_projection.{weight,bias}` (encoder) or nothing (lstm) in place of the
 /// token embedding. Weights are [out, in] as in PyTorch. Both functions throw
 /// what FinishConfig throws.

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMaxParameters = int64_t{1} << 40;
 constexpr int64_t kMaxStateValues = int64_t{1} << 30;
 // Tensors that are drawn or fixed, not trained.
-constexpr std::string_view kBuffers[] = {".omega", ".log_decay",
-                                         ".lower_bound"};
+constexpr std::string_view kBuffers[] = {".omega", ".log_decay", ".lower_bound",
+                                         ".router_bias"};
 
 using Shapes = std::vector<NamedShape>;
 
@@ -59,7 +59,7 @@ class ShapeList {
     if (!config_.tied_head) {
       Add("predictor.weight", {config_.Outputs(), config_.d_model});
     }
-    Add("predictor.bias", {config_.Outputs()});
+    if (config_.head_bias) Add("predictor.bias", {config_.Outputs()});
   }
   Shapes Take() { return std::move(shapes_); }
 

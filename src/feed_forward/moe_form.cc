@@ -25,7 +25,7 @@ std::vector<OwnKey> MoeKeys() {
            .key = "part"},
           {.name = "router",
            .help = "moe: scores of the experts",
-           .type = WordKey{{"softmax", "sigmoid"}, 0}},
+           .type = WordKey{{"softmax", "sigmoid", "biased-sigmoid"}, 0}},
           {.name = "router_normalize",
            .help = "moe: divide a token's weights by their sum",
            .type = FlagKey{true},
@@ -66,6 +66,7 @@ std::vector<NamedShape> MoeShapes(const ModelConfig& layer) {
   const MoeForm form = MoeFormOf(layer);
   std::vector<NamedShape> shapes = {
       {"router.weight", {form.experts, layer.d_model}}};
+  if (form.biased()) shapes.push_back({"router_bias", {form.experts}});
   AddExpert(form, layer.d_model, form.width, form.experts, "experts.", shapes);
   if (form.shared_width > 0) {
     AddExpert(form, layer.d_model, form.shared_width, 0, "shared.", shapes);

@@ -15,7 +15,9 @@
 namespace tarn {
 
 enum class ExpertPart { kSwiglu, kGeglu, kRelu2 };  // the key's words
-enum class RouterKind { kSoftmax, kSigmoid };       // the key's words
+// The key's words. Of the last, a bias of each expert joins its score where
+// experts are chosen.
+enum class RouterKind { kSoftmax, kSigmoid, kBiasedSigmoid };
 
 struct MoeForm {
   int64_t experts = 0, per_token = 0;
@@ -26,6 +28,7 @@ struct MoeForm {
   bool normalize = true, shared_gate = false;
   double scale = 1.0, balance = 0.0;
 
+  bool biased() const { return router == RouterKind::kBiasedSigmoid; }
   bool gated() const { return part != ExpertPart::kRelu2; }
 };
 MoeForm MoeFormOf(const ModelConfig& layer);

@@ -46,6 +46,18 @@ Result<nlohmann::json> ReadObject(std::string_view json,
   return parsed;
 }
 
+// Types with a part that no model of tarn has.
+struct RefusedType {
+  const char *model_type, *wanted;
+};
+constexpr RefusedType kRefused[] = {
+    {"zamba",
+     "layers that read what the layer before them gives; shared "
+     "blocks that also read the token's embedding cannot be run"},
+    {"zamba2",
+     "layers that read what the layer before them gives; shared "
+     "blocks that also read the token's embedding cannot be run"}};
+
 // The row of a type. Throws FormatError.
 const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
   const auto type = object.find("model_type");
@@ -53,6 +65,11 @@ const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
   for (const Importer& row : Importers()) {
     if (type != object.end() && *type == row.model_type) return row;
     known += (known.empty() ? "" : ", ") + std::string(row.model_type);
+  }
+  for (const RefusedType& refused : kRefused) {
+    if (type == object.end() || *type != refused.model_type) continue;
+    throw FormatError(StrCat(where, ": model_type"), refused.wanted,
+                      JsonGiven(*type));
   }
   throw FormatError(StrCat(where, ": model_type"), "one of " + known,
                     type == object.end() ? "no such key" : JsonGiven(*type));
@@ -64,7 +81,9 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), MambaImporters(), GraniteImporters()}) {
+         {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
+          QwenImporters(), FalconImporters(), HybridImporters(),
+          NemotronImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -104,6 +123,14 @@ std::string GenerationSettingsOf(std::string_view json) {
   return settings.size() == 1 ? "" : settings.dump(2) + "\n";
 }
 
+ModelConfig ReadPublished(const Importer& row, PublishedConfig& published) {
+  ModelConfig config = row.config(published);
+  published.RequireAllRead();
+  config.head_bias = false;  // no type of the table has one
+  FinishConfig(config);
+  return config;
+}
+
 Result<ModelConfig> ImportConfig(std::string_view json,
                                  const std::string& where) {
   Result<nlohmann::json> object = ReadObject(json, where);
@@ -112,10 +139,7 @@ Result<ModelConfig> ImportConfig(std::string_view json,
     const Importer& row = RowOf(object.value(), where);
     PublishedConfig published(std::move(object).Take(), where);
     published.WantNull("quantization_config");
-    ModelConfig config = row.config(published);
-    published.RequireAllRead();
-    FinishConfig(config);
-    return config;
+    return ReadPublished(row, published);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kFormat) return error;
     return FormatError(StrCat(where, ": ", error.where()), error.wanted(),
@@ -127,12 +151,14 @@ Result<std::shared_ptr<const WeightSource>> ImportWeights(
     std::string_view json, const ModelConfig& config,
     std::shared_ptr<const WeightSource> source) {
   const std::string path = source->path();
-  const auto object = ReadObject(json, path);
+  Result<nlohmann::json> object = ReadObject(json, path);
   if (!object.ok()) return object.error();
   try {
-    PublishedTensors from(std::move(source));
+    const Importer& row = RowOf(object.value(), path);
+    PublishedTensors from(std::move(source),
+                          PublishedConfig(std::move(object).Take(), path));
     ImportedTensors to(config);
-    RowOf(object.value(), path).tensors(config, from, to);
+    row.tensors(config, from, to);
     from.RequireAllRead();
     return std::shared_ptr<const WeightSource>(
         std::make_shared<WeightView>(path, to.Take()));

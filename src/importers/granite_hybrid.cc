@@ -10,33 +10,12 @@ namespace {
 
 constexpr int64_t kMostGranite = int64_t{1} << 24;
 
-using Options = std::vector<std::pair<std::string, std::string>>;
-
-Options MambaOptions(PublishedConfig& from, int64_t d_model) {
-  const int64_t heads = from.Integer("mamba_n_heads", 1, kMostGranite, 128);
-  const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * d_model;
-  const int64_t width =
-      from.HasWord("mamba_d_head", "auto")
-          ? inner / heads
-          : from.Integer("mamba_d_head", 1, kMostGranite, inner / heads);
-  if (width * heads != inner) {
-    from.Refuse("mamba_n_heads",
-                "mamba_n_heads * mamba_d_head = mamba_expand * hidden_size",
-                StrCat(heads, " * ", width));
-  }
-  return {
-      {"n_heads", StrCat(heads)},
-      {"d_value", StrCat(width)},
-      {"d_key", StrCat(from.Integer("mamba_d_state", 1, kMostGranite, 256))},
-      {"key_heads",
-       StrCat(from.Integer("mamba_n_groups", 1, kMostGranite, 1))}};
-}
-
 void ReadLayers(PublishedConfig& from, ModelConfig& config) {
-  const Options mamba = MambaOptions(from, config.d_model);
+  const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
+  const LayerOptions mamba = ReadMamba2(from, inner, config);
   const int64_t shared =
       from.Integer("num_key_value_heads", 1, kMostGranite, config.n_heads);
-  const Options softmax = {
+  const LayerOptions softmax = {
       {"key_heads", StrCat(shared == config.n_heads ? 0 : shared)}};
   std::vector<std::string> types = from.Words("layer_types", config.n_layers);
   if (types.empty()) {
@@ -98,12 +77,7 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
     from.Ignore({"rope_parameters", "rope_theta", "rope_scaling"});
   }
   from.Want("hidden_act", "silu");
-  from.Want("mamba_conv_bias", true);
-  from.Want("mamba_proj_bias", false);
-  from.WantUnlimited("time_step_limit");
-  SetKey(config, "conv_width", from.Integer("mamba_d_conv", 2, 8, 4));
-  from.Ignore(
-      {"mamba_chunk_size", "output_router_logits", "router_aux_loss_coef"});
+  from.Ignore({"output_router_logits", "router_aux_loss_coef"});
   ReadLayers(from, config);
   ReadParts(from, config);
   return config;
@@ -143,6 +117,7 @@ void PublishGranite(const ModelConfig& config, PublishedKeys& to) {
   to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
   to["mamba_conv_bias"] = true;
   to["mamba_proj_bias"] = false;
+  PublishStepLimits(mamba, to);
   to["embedding_multiplier"] = config.embedding_factor;
   to["residual_multiplier"] = config.residual_factor;
   to["logits_scaling"] = 1.0 / config.logit_factor;
@@ -180,8 +155,8 @@ void AddParts(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
   const int64_t width = view.d_ff;
-  const WeightPart in = from(theirs + "shared_mlp.input_linear.weight",
-                             {2 * width, view.d_model});
+  const WeightPart in = from.Shaped(theirs + "shared_mlp.input_linear.weight",
+                                    {2 * width, view.d_model});
   const WeightPart out = from(theirs + "shared_mlp.output_linear.weight");
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
   const std::string shared = mixed ? own + "shared." : own;
@@ -192,9 +167,9 @@ void AddParts(const ModelConfig& view, const std::string& own,
   const std::string experts = theirs + "block_sparse_moe.";
   to.Add(own + "router.weight", from(experts + "router.layer.weight"));
   const WeightPart both =
-      from(experts + "input_linear.weight",
-           {KeyOf<int64_t>(view, "experts"),
-            2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
+      from.Shaped(experts + "input_linear.weight",
+                  {KeyOf<int64_t>(view, "experts"),
+                   2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
   to.Add(own + "experts.linear1", Halves(both, 0));
   to.Add(own + "experts.linear3", Halves(both, 1));
   to.Add(own + "experts.linear2", from(experts + "output_linear.weight"));
@@ -209,7 +184,6 @@ void GraniteTensors(const ModelConfig& config, PublishedTensors& from,
     const std::string theirs = StrCat("model.layers.", i, ".");
     if (view.attention == MixerKind("mamba2")) {
       AddMamba2(view, own + "attention.", theirs + "mamba.", from, to);
-      to.AddLinear(from, own + "attention.norm", theirs + "mamba.norm");
     } else {
       AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
     }

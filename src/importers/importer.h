@@ -37,16 +37,49 @@ struct Importer {
 
 /// The rows of all files.
 const std::vector<Importer>& Importers();
+/// The finished configuration of a type; all keys are read. Throws Error.
+ModelConfig ReadPublished(const Importer& row, PublishedConfig& published);
 
-/// The tensors of a Mamba-2 mixer but those of its norm, under `own`, from
-/// those under `theirs`: what every hybrid with such layers has. config: as the
-/// layer sees it.
+/// Options of an entry of the pattern of layers.
+using LayerOptions = std::vector<std::pair<std::string, std::string>>;
+
+/// Options of the Mamba-2 layers of a hybrid with `mamba_n_heads` and its like,
+/// and the keys that all of them share, which it sets in `config`. inner:
+/// channels of a layer.
+LayerOptions ReadMamba2(PublishedConfig& from, int64_t inner,
+                        ModelConfig& config);
+/// Sets the limits of the steps: those of time_step_limit.
+void ReadStepLimits(PublishedConfig& from, ModelConfig& config);
+/// And back.
+void PublishStepLimits(const ModelConfig& config, PublishedKeys& to);
+
+/// Factors of the rows of a Mamba-2 mixer's first product, and of its last.
+struct Mamba2Factors {
+  float gate = 1, values = 1, keys = 1, queries = 1, steps = 1, out = 1;
+};
+/// The tensors of a Mamba-2 mixer under `own`, from those under `theirs`: what
+/// every hybrid with such layers has. config: as the layer sees it.
 void AddMamba2(const ModelConfig& config, const std::string& own,
+               const std::string& theirs, PublishedTensors& from,
+               ImportedTensors& to, const Mamba2Factors& factors = {});
+/// The same of a Mamba-1 mixer; the weights of its selection's norms are 1
+/// where the file lacks them.
+void AddMamba1(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);
 
-/// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
-void ReadRotary(PublishedConfig& from, ModelConfig& config);
+/// The stack of a hybrid with the parts of Llama, but for its mixers and
+/// positions: norms, heads of attention, a gated feed-forward part.
+ModelConfig ReadHybrid(PublishedConfig& from, double norm_eps);
+/// Its tensors, but those of the mixers and feed-forward parts.
+void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
+                     ImportedTensors& to);
+
+/// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
+/// the fraction of a head's channels that rotate where the file does not say;
+/// without it all do, and the file cannot say. config: its d_key is known.
+void ReadRotary(PublishedConfig& from, ModelConfig& config,
+                std::optional<double> part = std::nullopt);
 /// The same keys, as transformers 5 writes them.
 void PublishRotary(const ModelConfig& config, PublishedKeys& to);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
@@ -55,8 +88,34 @@ void AddSoftmax(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, PublishedTensors& from,
                 ImportedTensors& to);
 
-std::vector<Importer> SoftmaxImporters();  // llama.cc
-std::vector<Importer> MambaImporters();    // mamba.cc
-std::vector<Importer> GraniteImporters();  // granite_hybrid.cc
+/// What published files call the three matrices of a gated unit.
+struct GatedUnitNames {
+  const char *gate, *up, *down;
+};
+inline constexpr GatedUnitNames kProjNames = {"gate_proj", "up_proj",
+                                              "down_proj"};
+/// And the two of one without a gate.
+inline constexpr GatedUnitNames kPlainNames = {"up_proj", nullptr, "down_proj"};
+/// The tensors of a gated unit without biases.
+void AddGatedUnit(const std::string& own, const std::string& theirs,
+                  const GatedUnitNames& names, PublishedTensors& from,
+                  ImportedTensors& to);
+/// The experts of a mixture, under `own` + "experts.", from tensors of all of
+/// them ("gate_up_proj", "down_proj" under `theirs`) or from those of each
+/// ("0.gate_proj.weight" ...). config: as the layer sees it.
+void AddExperts(const ModelConfig& config, const std::string& own,
+                const std::string& theirs, const GatedUnitNames& names,
+                PublishedTensors& from, ImportedTensors& to);
+
+/// The tensor, times a factor.
+WeightPart Times(const WeightPart& part, float factor);
+
+std::vector<Importer> SoftmaxImporters();   // llama.cc
+std::vector<Importer> MambaImporters();     // mamba.cc
+std::vector<Importer> GraniteImporters();   // granite_hybrid.cc
+std::vector<Importer> FalconImporters();    // falcon_h1.cc
+std::vector<Importer> HybridImporters();    // mamba_hybrids.cc
+std::vector<Importer> NemotronImporters();  // nemotron_h.cc
+std::vector<Importer> QwenImporters();      // qwen_hybrid.cc
 
 }  // namespace tarn

@@ -168,11 +168,30 @@ void Olmo2Tensors(const ModelConfig& config, PublishedTensors& from,
             from, to);
 }
 
+// transformers rounds the number of channels down.
+void ReadRotatedPart(PublishedConfig& from, PublishedConfig& rope, double part,
+                     ModelConfig& config) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  part = from.Real(kKey, part);
+  PublishedConfig& giver = rope.Has(kKey) ? rope : from;
+  part = rope.Real(kKey, part);
+  const double width = std::floor(static_cast<double>(config.d_key) * part);
+  if (!(part > 0 && part <= 1) || width < 2 || std::fmod(width, 2) != 0) {
+    giver.Refuse(kKey,
+                 StrCat("a number up to 1 that makes an even number of the ",
+                        config.d_key, " channels rotate"),
+                 StrCat(part));
+  }
+  if (part < 1) SetKey(config, "rotary_width", static_cast<int64_t>(width));
+}
+
 }  // namespace
 
-void ReadRotary(PublishedConfig& from, ModelConfig& config) {
+void ReadRotary(PublishedConfig& from, ModelConfig& config,
+                std::optional<double> part) {
   config.positions = Positions::kRotary;
   PublishedConfig rope = from.Section("rope_parameters");
+  if (part) ReadRotatedPart(from, rope, *part, config);
   PublishedConfig scaling = from.Section("rope_scaling");
   PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
   config.rotary_base =
@@ -192,6 +211,8 @@ void ReadRotary(PublishedConfig& from, ModelConfig& config) {
   } else if (type != "default") {
     kind.Refuse("rope_type", "'default', 'linear' or 'llama3'", Quoted(type));
   }
+  // Which channels count rows and columns of a picture: texts count one thing.
+  rope.Ignore({"mrope_section", "mrope_interleaved"});
   rope.RequireAllRead();
   scaling.RequireAllRead();
 }

@@ -1,7 +1,6 @@
-// Mamba and Mamba-2 (arXiv 2312.00752, 2405.21060): layers of one part, whose
-// first product makes everything at once.
-#include <algorithm>
-
+// Mamba, Falcon-Mamba and Mamba-2 (arXiv 2312.00752, 2410.05355, 2405.21060):
+// layers of one part, whose first product makes everything at once.
+#include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
 
@@ -14,7 +13,7 @@ ModelConfig ReadStack(PublishedConfig& from) {
   ModelConfig config;
   config.vocab_size = from.Integer("vocab_size", 1, kMostSize);
   config.d_model = from.Integer("hidden_size", 1, kMostSize);
-  config.n_layers = from.Integer("num_hidden_layers", 1, kMostSize);
+  config.n_layers = from.Integer("num_hidden_layers", 1, kMaxLayers);
   config.norm = Norm::kPre;
   config.norm_kind = NormKind::kRms;
   config.norm_eps = from.Real("layer_norm_epsilon", 1e-5);
@@ -52,7 +51,15 @@ ModelConfig ReadMamba(PublishedConfig& from) {
   return config;
 }
 
-ModelConfig ReadMamba2(PublishedConfig& from) {
+// The steps' numbers, keys and queries have norms without weights.
+ModelConfig ReadFalconMamba(PublishedConfig& from) {
+  ModelConfig config = ReadMamba(from);
+  SetKey(config, "selection_norm", true);
+  SetKey(config, "selection_norm_eps", from.Real("mixer_rms_eps", 1e-6));
+  return config;
+}
+
+ModelConfig ReadMamba2Stack(PublishedConfig& from) {
   ModelConfig config = ReadStack(from);
   config.attention = MixerKind("mamba2");
   config.tied_head = from.Flag("tie_word_embeddings", false);
@@ -64,12 +71,8 @@ ModelConfig ReadMamba2(PublishedConfig& from) {
     from.Refuse("num_heads", "num_heads * head_dim = expand * hidden_size",
                 StrCat(config.n_heads, " * ", config.d_value));
   }
-  // Its norm is one over all channels, tarn's one for each group.
-  if (from.Integer("n_groups", 1, kMostSize, 8) != 1) {
-    from.Refuse("n_groups", "1", "more");
-  }
-  SetKey(config, "key_heads", 1);
-  from.WantUnlimited("time_step_limit");
+  SetKey(config, "key_heads", from.Integer("n_groups", 1, kMostSize, 8));
+  ReadStepLimits(from, config);
   from.Ignore({"time_step_rank"});
   return config;
 }
@@ -98,12 +101,18 @@ void PublishMamba(const ModelConfig& config, PublishedKeys& to) {
   to["time_step_rank"] = KeyOf<int64_t>(config, "gate_rank");
 }
 
+void PublishFalconMamba(const ModelConfig& config, PublishedKeys& to) {
+  PublishMamba(config, to);
+  to["mixer_rms_eps"] = KeyOf<double>(config, "selection_norm_eps");
+}
+
 void PublishMamba2(const ModelConfig& config, PublishedKeys& to) {
   PublishStack(config, to);
   PublishExpand(config, to);
   to["num_heads"] = config.n_heads;
   to["head_dim"] = config.d_value;
   to["n_groups"] = KeyOf<int64_t>(config, "key_heads");
+  PublishStepLimits(config, to);
 }
 
 void AddAround(const ModelConfig& config, PublishedTensors& from,
@@ -120,32 +129,9 @@ void AddAround(const ModelConfig& config, PublishedTensors& from,
 void MambaTensors(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to) {
   AddAround(config, from, to);
-  const int64_t channels = config.n_heads * config.d_value;
-  const int64_t states = config.d_key;
-  const int64_t rank = KeyOf<int64_t>(config, "gate_rank");
-  const int64_t width = KeyOf<int64_t>(config, "conv_width");
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    const std::string own = StrCat("layers.", i, ".attention.");
-    const std::string theirs = StrCat("backbone.layers.", i, ".mixer.");
-    const WeightPart in =
-        from(theirs + "in_proj.weight", {2 * channels, config.d_model});
-    to.Add(own + "value_projection.weight", in.Rows({0, channels}));
-    to.Add(own + "gate_projection.weight", in.Rows({channels, 2 * channels}));
-    to.Add(own + "convolution.weight",
-           from(theirs + "conv1d.weight", {channels, 1, width})
-               .Reshaped({channels, width}));
-    to.Add(own + "convolution.bias", from(theirs + "conv1d.bias"));
-    const WeightPart x =
-        from(theirs + "x_proj.weight", {rank + 2 * states, channels});
-    to.Add(own + "decay_down_projection.weight", x.Rows({0, rank}));
-    to.Add(own + "key_projection.weight", x.Rows({rank, rank + states}));
-    to.Add(own + "query_projection.weight",
-           x.Rows({rank + states, rank + 2 * states}));
-    to.Add(own + "decay_up_projection.weight", from(theirs + "dt_proj.weight"));
-    to.Add(own + "dt_bias", from(theirs + "dt_proj.bias"));
-    to.Add(own + "A_log", from(theirs + "A_log"));
-    to.Add(own + "D", from(theirs + "D"));
-    to.AddLinear(from, own + "out_projection", theirs + "out_proj");
+    AddMamba1(config, StrCat("layers.", i, ".attention."),
+              StrCat("backbone.layers.", i, ".mixer."), from, to);
   }
 }
 
@@ -153,54 +139,18 @@ void Mamba2Tensors(const ModelConfig& config, PublishedTensors& from,
                    ImportedTensors& to) {
   AddAround(config, from, to);
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    const std::string own = StrCat("layers.", i, ".attention.");
-    AddMamba2(config, own, StrCat("backbone.layers.", i, ".mixer."), from, to);
-    to.AddLinear(from, own + "norm",
-                 StrCat("backbone.layers.", i, ".mixer.norm"));
+    AddMamba2(config, StrCat("layers.", i, ".attention."),
+              StrCat("backbone.layers.", i, ".mixer."), from, to);
   }
 }
 
 }  // namespace
 
-// Rows of in_proj: z, x, B, C, dt. Those of the convolution: x, B, C, which are
-// values, keys and queries; tarn's order is queries, keys, values.
-void AddMamba2(const ModelConfig& config, const std::string& own,
-               const std::string& theirs, PublishedTensors& from,
-               ImportedTensors& to) {
-  const int64_t values = config.n_heads * config.d_value;
-  const int64_t keys =
-      std::max<int64_t>(1, KeyOf<int64_t>(config, "key_heads")) * config.d_key;
-  const int64_t width = KeyOf<int64_t>(config, "conv_width");
-  const WeightPart in =
-      from(theirs + "in_proj.weight",
-           {2 * values + 2 * keys + config.n_heads, config.d_model});
-  const auto rows = [&](const char* name, int64_t first, int64_t count) {
-    to.Add(own + name, in.Rows({first, first + count}));
-  };
-  rows("gate_projection.weight", 0, values);
-  rows("value_projection.weight", values, values);
-  rows("key_projection.weight", 2 * values, keys);
-  rows("query_projection.weight", 2 * values + keys, keys);
-  rows("decay_projection.weight", 2 * values + 2 * keys, config.n_heads);
-  const int64_t all = values + 2 * keys;
-  const auto turned = [&](const WeightPart& part) {
-    return WeightPart::Stacked({part.Rows({values + keys, all}),
-                                part.Rows({values, values + keys}),
-                                part.Rows({0, values})});
-  };
-  to.Add(own + "convolution.weight",
-         turned(from(theirs + "conv1d.weight", {all, 1, width})
-                    .Reshaped({all, width})));
-  to.Add(own + "convolution.bias", turned(from(theirs + "conv1d.bias", {all})));
-  for (const char* name : {"A_log", "D", "dt_bias"}) {
-    to.Add(own + name, from(theirs + name));
-  }
-  to.AddLinear(from, own + "out_projection", theirs + "out_proj");
-}
-
 std::vector<Importer> MambaImporters() {
   return {{"mamba", ReadMamba, MambaTensors, "MambaForCausalLM", PublishMamba},
-          {"mamba2", ReadMamba2, Mamba2Tensors, "Mamba2ForCausalLM",
+          {"falcon_mamba", ReadFalconMamba, MambaTensors,
+           "FalconMambaForCausalLM", PublishFalconMamba},
+          {"mamba2", ReadMamba2Stack, Mamba2Tensors, "Mamba2ForCausalLM",
            PublishMamba2}};
 }
 

@@ -58,6 +58,10 @@ Difference Compare(const ModelConfig& given, const ModelConfig& read) {
 
 struct Attempt {
   PublishedKeys keys;
+  PublishedConfig Published(const Importer& row) const {
+    return {nlohmann::json::parse(keys.dump()),
+            StrCat(kWhere, " of ", row.model_type)};
+  }
   ModelConfig config;  // as it is read again
   Difference difference;
 };
@@ -72,11 +76,8 @@ Attempt Try(const Importer& row, const ModelConfig& config) {
                   {"eos_token_id", nullptr},
                   {"pad_token_id", nullptr}};
   row.publish(config, attempt.keys);
-  PublishedConfig published(nlohmann::json::parse(attempt.keys.dump()),
-                            StrCat(kWhere, " of ", row.model_type));
-  attempt.config = row.config(published);
-  published.RequireAllRead();
-  FinishConfig(attempt.config);
+  PublishedConfig published = attempt.Published(row);
+  attempt.config = ReadPublished(row, published);
   // How texts become tokens, and what acts in training, are no keys of it.
   attempt.config.tokenizer = config.tokenizer;
   CopyTrainingKeys(config, attempt.config);
@@ -159,7 +160,7 @@ Result<PublishedForm> Publish(const ModelConfig& config,
                         StrCat('"', Name(config.task), '"'));
     }
     const auto [row, attempt] = Choose(config, type);
-    PublishedTensors from;
+    PublishedTensors from(nullptr, attempt.Published(*row));
     ImportedTensors to(attempt.config);
     row->tensors(attempt.config, from, to);
     return PublishedForm{row->model_type, attempt.keys.dump(2) + "\n",

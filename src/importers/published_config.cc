@@ -49,6 +49,10 @@ bool PublishedConfig::HasWord(const char* key, const char* word) {
   return true;
 }
 
+bool PublishedConfig::Holds(const char* key) const {
+  return object_.contains(key);
+}
+
 const nlohmann::json* PublishedConfig::Find(const char* key) {
   read_.insert(key);
   const auto found = object_.find(key);
@@ -119,6 +123,67 @@ std::vector<std::string> PublishedConfig::Words(const char* key,
   return words;
 }
 
+std::vector<std::string> PublishedConfig::WordsUpTo(const char* key,
+                                                    int64_t most) {
+  const nlohmann::json* given = Find(key);
+  if (given == nullptr) return {};
+  if (!given->is_array() || static_cast<int64_t>(given->size()) > most) {
+    Refuse(key, StrCat("a list of at most ", most, " texts"),
+           JsonGiven(*given));
+  }
+  return Words(key, static_cast<int64_t>(given->size()));
+}
+
+std::vector<int64_t> PublishedConfig::Integers(const char* key, int64_t least,
+                                               int64_t most) {
+  std::vector<int64_t> numbers;
+  const nlohmann::json* given = Find(key);
+  if (given == nullptr) return numbers;
+  const std::string wanted =
+      StrCat("a list of integers from ", least, " to ", most);
+  if (!given->is_array()) Refuse(key, wanted, JsonGiven(*given));
+  for (const nlohmann::json& one : *given) {
+    const std::optional<int64_t> number = JsonInteger(one);
+    if (!number || *number < least || *number > most) {
+      Refuse(key, wanted, JsonGiven(one));
+    }
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+std::vector<double> PublishedConfig::Reals(const char* key, int64_t count) {
+  const nlohmann::json* given = Find(key);
+  if (given == nullptr) {
+    return std::vector<double>(static_cast<size_t>(count), 1.0);
+  }
+  const std::string wanted = StrCat("a list of ", count, " numbers");
+  if (!given->is_array() || static_cast<int64_t>(given->size()) != count) {
+    Refuse(key, wanted, JsonGiven(*given));
+  }
+  std::vector<double> numbers;
+  for (const nlohmann::json& one : *given) {
+    if (!one.is_number()) Refuse(key, wanted, JsonGiven(one));
+    numbers.push_back(one.get<double>());
+  }
+  return numbers;
+}
+
+PublishedConfig PublishedConfig::TextSection() {
+  constexpr const char* kTied = "tie_word_embeddings";
+  PublishedConfig text = Section("text_config");
+  const nlohmann::json* own = Find(kTied);
+  const nlohmann::json* inner = text.Find(kTied);
+  if (own == nullptr) return text;
+  if (inner == nullptr) {
+    text.object_[kTied] = *own;
+  } else if (*inner != *own) {
+    Refuse(kTied, StrCat("that of text_config, ", JsonGiven(*inner)),
+           JsonGiven(*own));
+  }
+  return text;
+}
+
 PublishedConfig PublishedConfig::Section(const char* key) {
   const nlohmann::json* given = Find(key);
   if (given == nullptr) {
@@ -143,18 +208,24 @@ void PublishedConfig::WantNull(const char* key) {
   if (given != nullptr) Refuse(key, "null", JsonGiven(*given));
 }
 
-void PublishedConfig::WantUnlimited(const char* key) {
+std::pair<double, double> PublishedConfig::Limits(const char* key) {
   const nlohmann::json* given = Find(key);
-  if (given == nullptr) return;
+  if (given == nullptr) return {0.0, 0.0};
   const auto infinite = [](const nlohmann::json& value) {
     return value == nlohmann::json{{"__float__", "Infinity"}} ||
            value == "Infinity";
   };
-  if (given->is_array() && given->size() == 2 && (*given)[0] == 0.0 &&
-      infinite((*given)[1])) {
-    return;
+  if (given->is_array() && given->size() == 2 && (*given)[0].is_number()) {
+    const double least = (*given)[0].get<double>();
+    const nlohmann::json& last = (*given)[1];
+    if (least >= 0.0 && infinite(last)) return {least, 0.0};
+    if (least >= 0.0 && last.is_number()) {
+      const double most = last.get<double>();
+      if (most > 0.0 && least <= most) return {least, most};
+    }
   }
-  Refuse(key, "[0, Infinity]", JsonGiven(*given));
+  Refuse(key, "[least, most] with 0 <= least <= most, above 0 or Infinity",
+         JsonGiven(*given));
 }
 
 void PublishedConfig::Ignore(std::initializer_list<const char*> keys) {

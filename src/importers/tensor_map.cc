@@ -1,17 +1,29 @@
 #include "importers/tensor_map.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "core/text.h"
 
 namespace tarn {
-
 namespace {
 
 // Of a tensor that is to be written: that of the tensor which becomes it. No
 // part can be cut from it.
 const std::vector<int64_t> kLaterShape = {-1};
+
+int64_t RowsOfGroup(const std::vector<int64_t>& heights) {
+  return std::accumulate(heights.begin(), heights.end(), int64_t{0});
+}
+
+WeightPart WithRows(PublishedTensors& from, const std::string& name,
+                    int64_t rows) {
+  WeightPart part = from(name);
+  if (!part.shape().empty() && part.shape()[0] == rows) return part;
+  throw FormatError(from.Where(name), StrCat(rows, " rows"),
+                    StrCat("shape ", ShapeText(part.shape())));
+}
 
 }  // namespace
 
@@ -29,8 +41,8 @@ WeightPart PublishedTensors::operator()(const std::string& name) {
   return WeightPart(source_, name);
 }
 
-WeightPart PublishedTensors::operator()(const std::string& name,
-                                        const std::vector<int64_t>& shape) {
+WeightPart PublishedTensors::Shaped(const std::string& name,
+                                    const std::vector<int64_t>& shape) {
   if (source_ == nullptr) return WeightPart::Named(name, shape);
   WeightPart part = (*this)(name);
   if (part.shape() == shape) return part;
@@ -83,6 +95,23 @@ void PublishedTensors::RequireAllRead() const {
   }
 }
 
+GroupedRows::GroupedRows(PublishedTensors& from, const std::string& name,
+                         int64_t groups, const std::vector<int64_t>& heights)
+    : GroupedRows(WithRows(from, name, groups * RowsOfGroup(heights)), groups,
+                  heights) {}
+
+WeightPart GroupedRows::operator[](size_t part) const {
+  const int64_t rows = RowsOfGroup(heights_), height = heights_[part];
+  const auto begin = heights_.begin();
+  const int64_t first =
+      std::accumulate(begin, begin + static_cast<int64_t>(part), int64_t{0});
+  std::vector<WeightPart> parts;
+  for (int64_t g = 0; g < groups_; ++g) {
+    parts.push_back(rows_.Rows({g * rows + first, g * rows + first + height}));
+  }
+  return WeightPart::Stacked(parts);
+}
+
 void ImportedTensors::Add(std::string name, WeightPart part) {
   if (part.shape() == kLaterShape) {
     if (shapes_.empty()) {
@@ -111,7 +140,6 @@ void ImportedTensors::AddHead(PublishedTensors& from, const std::string& head,
     }
     from.Skip(head);
   }
-  Add("predictor.bias", WeightPart::Filled({config_.Outputs()}, 0.0f));
 }
 
 }  // namespace tarn

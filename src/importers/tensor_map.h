@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "importers/published_config.h"
 #include "weights/weight_view.h"
 
 namespace tarn {
@@ -19,18 +20,21 @@ namespace tarn {
 /// names and shapes alone (WeightPart::Named).
 class PublishedTensors {
  public:
-  explicit PublishedTensors(std::shared_ptr<const WeightSource> source)
-      : source_(std::move(source)) {}
-  PublishedTensors() = default;
+  /// config: of the same directory. source: null without one.
+  PublishedTensors(std::shared_ptr<const WeightSource> source,
+                   PublishedConfig config)
+      : source_(std::move(source)), config_(std::move(config)) {}
+
+  /// For what no key of tarn's holds, such as factors of single matrices.
+  PublishedConfig& config() { return config_; }
 
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
-  /// The same of a tensor with this shape; FormatError for another one. What is
-  /// cut, turned or reshaped must be asked for so, for the way back; of a
-  /// tensor that becomes one of tarn's as it is, the shape is known.
-  WeightPart operator()(const std::string& name,
-                        const std::vector<int64_t>& shape);
+  /// The tensor, which has to have this shape. Throws FormatError. What is cut,
+  /// turned or reshaped must be asked for so, for the way back; of a tensor
+  /// that becomes one of tarn's as it is, the shape is known.
+  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
@@ -43,7 +47,28 @@ class PublishedTensors {
 
  private:
   const std::shared_ptr<const WeightSource> source_;
+  PublishedConfig config_;
   std::vector<std::string> read_, skipped_;
+};
+
+/// A tensor whose rows come in equal groups, as one of queries, keys and values
+/// of each head in turn.
+class GroupedRows {
+ public:
+  /// heights: rows of the parts of a group. Throws FormatError where the tensor
+  /// is absent or has other rows than groups times their sum.
+  GroupedRows(PublishedTensors& from, const std::string& name, int64_t groups,
+              const std::vector<int64_t>& heights);
+  /// part: groups times the sum of `heights` rows.
+  GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
+      : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}
+  /// This part of all groups, one below the other. O(groups).
+  WeightPart operator[](size_t part) const;
+
+ private:
+  const WeightPart rows_;
+  const int64_t groups_;
+  const std::vector<int64_t> heights_;
 };
 
 /// What an importer fills in: tensors of tarn's model under their names.
@@ -56,7 +81,7 @@ class ImportedTensors {
   void AddLinear(PublishedTensors& from, const std::string& name,
                  const std::string& published, bool bias = false);
   /// The head, from `head` or, where the model is tied, from the embedding, of
-  /// which `head` may be a copy; its bias is 0, as published models have none.
+  /// which `head` may be a copy.
   /// Throws FormatError where a tied model holds another head.
   void AddHead(PublishedTensors& from, const std::string& head,
                const std::string& embedding);

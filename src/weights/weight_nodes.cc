@@ -398,10 +398,12 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-class ScaledNode final : public OverNode {
+// Each number mapped by a function of it, of which `back` is the inverse.
+template <typename F, typename G>
+class MappedNode final : public OverNode {
  public:
-  ScaledNode(WeightNode from, float factor)
-      : OverNode(std::move(from)), factor_(factor) {
+  MappedNode(WeightNode from, F f, G back)
+      : OverNode(std::move(from)), f_(f), back_(back) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -412,7 +414,7 @@ class ScaledNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = factor_ * first[c];
+      for (int64_t c = 0; c < columns.size(); ++c) *out++ = f_(first[c]);
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -424,14 +426,14 @@ class ScaledNode final : public OverNode {
   }
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
-    std::vector<float> divided(numbers,
-                               numbers + rows.size() * columns.size());
-    for (float& number : divided) number /= factor_;
-    from_->Write(rows, columns, divided.data(), sink);
+    std::vector<float> mapped(numbers, numbers + rows.size() * columns.size());
+    for (float& number : mapped) number = back_(number);
+    from_->Write(rows, columns, mapped.data(), sink);
   }
 
  private:
-  const float factor_;
+  const F f_;
+  const G back_;
 };
 
 class FilledNode final : public LeafNode {
@@ -501,7 +503,17 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  return std::make_shared<ScaledNode>(std::move(from), factor);
+  const auto f = [factor](float x) { return factor * x; };
+  const auto back = [factor](float x) { return x / factor; };
+  return std::make_shared<MappedNode<decltype(f), decltype(back)>>(
+      std::move(from), f, back);
+}
+
+WeightNode ShiftedBy(WeightNode from, float term) {
+  const auto f = [term](float x) { return term + x; };
+  const auto back = [term](float x) { return x - term; };
+  return std::make_shared<MappedNode<decltype(f), decltype(back)>>(
+      std::move(from), f, back);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {

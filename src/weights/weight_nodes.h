@@ -45,6 +45,7 @@ WeightNode ReshapedTo(WeightNode from, std::vector<int64_t> shape);
 WeightNode TransposeOf(WeightNode from);
 WeightNode StackOf(std::vector<WeightNode> parts);
 WeightNode ScaledBy(WeightNode from, float factor);
+WeightNode ShiftedBy(WeightNode from, float term);
 WeightNode FilledWith(std::vector<int64_t> shape, float value);
 
 }  // namespace tarn

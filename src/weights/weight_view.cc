@@ -128,6 +128,10 @@ std::vector<WeightTensor> WeightPart::Leaves() const {
   return leaves;
 }
 
+WeightPart WeightPart::Shifted(float term) const {
+  return WeightPart(ShiftedBy(node_, term));
+}
+
 WeightView::WeightView(std::string path, std::vector<Tensor> tensors)
     : path_(std::move(path)) {
   std::vector<WeightTensor> list;

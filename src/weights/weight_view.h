@@ -51,6 +51,8 @@ class WeightPart {
   static WeightPart Filled(std::vector<int64_t> shape, float value);
   /// The numbers times a factor, F32.
   WeightPart Scaled(float factor) const;
+  /// The numbers plus a term, F32.
+  WeightPart Shifted(float term) const;
 
   /// A tensor that is only written (Write): reading it throws ArgumentError.
   static WeightPart Named(std::string name, std::vector<int64_t> shape);
@@ -59,7 +61,7 @@ class WeightPart {
   const Encoding& encoding() const;
 
   /// Hands these rows to the tensors they come from, each number where a read
-  /// would find it; a factor is divided out. numbers: [rows, columns()]. Throws
+  /// would find it; factors and terms are undone. numbers: [rows, columns()]. Throws
   /// ShapeError for rows outside the tensor.
   void Write(WeightRange rows, const float* numbers, WeightSink& sink) const;
   /// The rows among which those of a source tensor are; "": what is filled.

@@ -264,6 +264,9 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gdn",
                              "kda",
                              "mamba2:key_heads=2:conv_width=0",
+                             "mamba2:mamba2_norm=false:least_step=0.3",
+                             "mamba2:mamba2_norm_first=true:key_heads=2:least_"
+                             "step=0.2:most_step=0.6",
                              "gla:gate_rank=3",
                              "deltanet:key_heads=1:negative_eigenvalues=true",
                              "deltanet:conv_width=0",
@@ -274,6 +277,9 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "mamba1:selection_norm=true",
+                             "mamba1:selection_norm=true:selection_norm_eps=0."
+                             "3,full",
                              "mamba1:conv_width=8,mamba2,full"}) {
     add(layers, Positions::kNone);
   }
@@ -389,6 +395,7 @@ std::vector<ModelConfig> BiasConfigs() {
         ModelConfig config = SmallConfig(arch);
         config.feed_forward = FeedForwardOf(part);
         config.feed_forward_bias = bias;
+        config.head_bias = bias == FeedForwardBias::kAll;
         config.norm = arch == Arch::kEncoder ? Norm::kAfter : Norm::kPre;
         configs.push_back(Finished(config));
       }
@@ -427,6 +434,9 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  add("hgrn2:learned_bounds=true", Positions::kNone);
+  add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
+      Positions::kRotary);
   add("rwkv7:d_value=8:value_residual=true", Positions::kNone);
   add("linear,rwkv7:d_value=8:value_residual=true+full,"
       "rwkv7:d_value=8:value_residual=true",
@@ -457,7 +467,8 @@ std::vector<ModelConfig> MixtureConfigs() {
       SetConfigField(config, "d_expert", "24");
       SetConfigField(config, "expert_part", row & 1 ? "relu2" : "swiglu");
       if (row & 2) {
-        SetConfigField(config, "router", "sigmoid");
+        SetConfigField(config, "router",
+                       row & 1 ? "biased-sigmoid" : "sigmoid");
         SetConfigField(config, "router_scale", "1.5");
         SetConfigField(config, "d_shared", "40");
         SetConfigField(config, "shared_gate", row & 1 ? "true" : "false");
@@ -555,6 +566,9 @@ std::shared_ptr<nn::ModelImpl> RandomModel(const ModelConfig& config,
       weight.mul_(Contains(name, "weight") ? 0.25 : 0.0);
       if (Contains(name, "bias")) weight.add_(8.0);
     }
+  }
+  for (auto& item : model->named_buffers()) {
+    if (Contains(item.key(), "router_bias")) item.value().normal_(0, 0.3);
   }
   return model;
 }

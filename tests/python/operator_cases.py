@@ -336,6 +336,7 @@ CASES = {
         ops.decay_gate,
         lambda x: ops.decay_gate(x.flatten(2), None, _flat_row(x).sigmoid(), form="bounded"),
     ),
+    "depth bounds": (ops.depth_bounds, lambda x: ops.depth_bounds(x.flatten(0, 2))),
     "unit norm": (ops.unit_norm, ops.unit_norm),
     "token shift": (
         ops.token_shift,

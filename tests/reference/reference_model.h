@@ -259,20 +259,26 @@ class ReferenceModel {
     return y;
   }
 
-  // Softmax weights of the largest logits, divided by their sum; swiglu.
+  // Softmax weights of the largest logits, or sigmoids of the largest sums with
+  // a bias, divided by their sum; swiglu.
   Rows Mixture(const std::string& name, const Rows& x) const {
     const MoeForm form = MoeFormOf(config_);
     Rows out;
     for (const Row& row : x) {
       Row left = Times(name + "router.weight", 0,
                        static_cast<size_t>(form.experts), row);
+      const Row logits = left;
+      for (size_t e = 0; form.biased() && e < left.size(); ++e) {
+        left[e] = Sigma(left[e]) + tensors_.at(name + "router_bias")[e];
+      }
       Row y(row.size(), 0.0), share;
       std::vector<Row> parts;
       double sum = 0;
       for (int64_t j = 0; j < form.per_token; ++j) {
         const auto best = std::max_element(left.begin(), left.end());
         const int64_t e = best - left.begin();
-        share.push_back(std::exp(*best));
+        const double logit = logits[static_cast<size_t>(e)];
+        share.push_back(form.biased() ? Sigma(logit) : std::exp(logit));
         sum += share.back();
         *best = -INFINITY;
         const size_t width = static_cast<size_t>(form.width);

@@ -118,8 +118,9 @@ class ReferenceRecurrent {
     }
   }
   // Root mean square, or variance after the mean, over runs of `width`.
-  Row Normed(Row x, int64_t width, bool centred, double eps) const {
-    const Row weight = Weight("norm.weight");
+  Row Normed(Row x, int64_t width, bool centred, double eps,
+             const std::string& name = "norm") const {
+    const Row weight = Weight(name + ".weight");
     const Row bias = centred ? Weight("norm.bias") : Row{};
     for (size_t at = 0; at < x.size(); at += static_cast<size_t>(width)) {
       double mean = 0, square = 0;
@@ -157,6 +158,15 @@ class ReferenceRecurrent {
     return y;
   }
 
+  // dt of Mamba-2 and Gated DeltaNet, kept between the limits of the first.
+  double Step(double x) const {
+    const double dt = Softplus(x);
+    if (!Is("mamba2")) return dt;
+    const double most = KeyOf<double>(c_, "most_step");
+    return std::max(most > 0 ? std::min(dt, most) : dt,
+                    KeyOf<double>(c_, "least_step"));
+  }
+
   // Decay factors of a token, [H, K], and for HGRN2 its keys.
   Row Factors(const Row& x, size_t, Row& keys) const {
     const size_t count = static_cast<size_t>(heads_ * keys_);
@@ -171,7 +181,7 @@ class ReferenceRecurrent {
                 bias = Weight("dt_bias");
       for (size_t i = 0; i < count; ++i) {
         const size_t h = i / static_cast<size_t>(keys_);
-        f[i] = std::exp(-std::exp(rate[h]) * Softplus(a[h] + bias[h]));
+        f[i] = std::exp(-std::exp(rate[h]) * Step(a[h] + bias[h]));
       }
     } else if (Is("kda")) {
       const Row a = Linear("decay_up_projection",
@@ -186,7 +196,7 @@ class ReferenceRecurrent {
           Linear("decay_up_projection", Linear("decay_down_projection", x));
       for (size_t i = 0; i < count; ++i) f[i] = std::pow(Sigma(a[i]), 1.0 / 16);
     } else if (Is("hgrn2")) {
-      const Row a = Linear("decay_projection", x), low = Weight("lower_bound");
+      const Row a = Linear("decay_projection", x), low = LowerBounds();
       keys.clear();
       for (size_t i = 0; i < count; ++i) {
         f[i] = low[i] + (1 - low[i]) * Sigma(a[i]);
@@ -194,6 +204,27 @@ class ReferenceRecurrent {
       }
     }
     return f;
+  }
+
+  // Of HGRN2: fixed, or by the definition from the logits of all layers.
+  Row LowerBounds() const {
+    if (!KeyOf<bool>(c_, "learned_bounds")) return Weight("lower_bound");
+    const size_t width = static_cast<size_t>(heads_ * keys_);
+    const size_t layer = std::stoul(name_.substr(name_.find("layers.") + 7));
+    Row bounds(width);
+    for (const auto& [name, logits] : tensors_) {
+      if (!name.ends_with("bound_logits")) continue;
+      for (size_t c = 0; c < width; ++c) {
+        double below = 0, all = 0;
+        for (size_t i = 0; i * width < logits.size(); ++i) {
+          const double share = std::exp(double{logits[i * width + c]});
+          all += share;
+          if (i >= 1 && i <= layer) below += share;
+        }
+        bounds[c] = below / all;
+      }
+    }
+    return bounds;
   }
 
   // What follows the recurrence of a token.
@@ -224,8 +255,10 @@ class ReferenceRecurrent {
       for (size_t i = 0; i < row.size(); ++i) row[i] *= z[i];
       return row;
     };
-    return Is("mamba2") ? Normed(times(o), width, false, c_.norm_eps)
-                        : times(Normed(o, width, false, c_.norm_eps));
+    if (Is("mamba2") && !KeyOf<bool>(c_, "mamba2_norm")) return times(o);
+    return Is("mamba2") && !KeyOf<bool>(c_, "mamba2_norm_first")
+               ? Normed(times(o), width, false, c_.norm_eps)
+               : times(Normed(o, width, false, c_.norm_eps));
   }
 
   // S = f S, the delta rule's value, S += k v^T, o = scale S^T q, a head.
@@ -282,8 +315,7 @@ class ReferenceRecurrent {
       Row step(static_cast<size_t>(heads_), 1.0);
       if (Is("mamba2")) {
         const Row a = Linear("decay_projection", x[t]), b = Weight("dt_bias");
-        for (size_t h = 0; h < step.size(); ++h)
-          step[h] = Softplus(a[h] + b[h]);
+        for (size_t h = 0; h < step.size(); ++h) step[h] = Step(a[h] + b[h]);
       }
       Row beta(static_cast<size_t>(heads_), 1.0);
       if (delta) {
@@ -317,6 +349,15 @@ class ReferenceRecurrent {
     return out;
   }
 
+  // What Mamba-1 makes of a token, normalised where the layer says so.
+  Row Selected(const std::string& name, const Row& u) const {
+    const Row made = Linear(name + "_projection", u);
+    if (!KeyOf<bool>(c_, "selection_norm")) return made;
+    const double eps = KeyOf<double>(c_, "selection_norm_eps");
+    return Normed(made, static_cast<int64_t>(made.size()), false,
+                  eps > 0 ? eps : c_.norm_eps, name + "_norm");
+  }
+
   // h = exp(dt A) h + dt B u, o = C h + D u, a channel (Gu and Dao 2023,
   // arXiv 2312.00752, eq. (2a), with the step of algorithm 2).
   Rows Mamba(const Rows& x) const {
@@ -330,9 +371,8 @@ class ReferenceRecurrent {
     for (size_t t = 0; t < x.size(); ++t) {
       const Row& u = values[t];
       const Row steps =
-          Linear("decay_up_projection", Linear("decay_down_projection", u));
-      const Row b = Linear("key_projection", u);
-      const Row c = Linear("query_projection", u);
+          Linear("decay_up_projection", Selected("decay_down", u));
+      const Row b = Selected("key", u), c = Selected("query", u);
       const Row z = Silu(Linear("gate_projection", x[t]));
       Row o;
       for (size_t d = 0; d < u.size(); ++d) {

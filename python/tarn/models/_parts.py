@@ -249,14 +249,16 @@ def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:
 
 
 class Predictor(torch.nn.Module):
-    """The affine map to logits, times a factor. A tied one owns the bias alone and
-    reads the token embedding."""
+    """The affine map to logits, times a factor. A tied one owns at most a bias and reads
+    the token embedding."""
 
     weight: torch.nn.Parameter | None
-    bias: torch.nn.Parameter
+    bias: torch.nn.Parameter | None
     _one_call = True  # a step may join it with the layers
 
-    def __init__(self, outputs: int, d_model: int, tied: bool, factor: float = 1.0) -> None:
+    def __init__(
+        self, outputs: int, d_model: int, tied: bool, factor: float = 1.0, bias: bool = True
+    ) -> None:
         super().__init__()
         self.factor = factor
         bound = d_model**-0.5
@@ -264,7 +266,9 @@ class Predictor(torch.nn.Module):
             self.register_parameter("weight", None)
         else:
             self.weight = torch.nn.Parameter(torch.empty(outputs, d_model).uniform_(-bound, bound))
-        self.bias = torch.nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+        self.register_parameter("bias", None)
+        if bias:
+            self.bias = torch.nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
 
     def forward(self, x: torch.Tensor, embedding: torch.Tensor | None = None) -> torch.Tensor:
         weight = self.weight if self.weight is not None else embedding

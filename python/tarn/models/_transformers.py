@@ -57,7 +57,11 @@ class _TokenModel(torch.nn.Module):
         self.layers: torch.nn.ModuleList = stack.layers
         self.register_module("norm", stack.norm)
         self.predictor: Predictor = Predictor(
-            outputs_of(config), config["d_model"], config["tied_head"], config["logit_factor"]
+            outputs_of(config),
+            config["d_model"],
+            config["tied_head"],
+            config["logit_factor"],
+            config["head_bias"],
         )
         owner = type(self).__name__
         embedding = Embedding(owner, config, self._modules, name, "pos_embedding", "input_norm")
@@ -230,6 +234,7 @@ class Seq2Seq(torch.nn.Module):
             finished["d_model"],
             finished["tied_head"],
             finished["logit_factor"],
+            finished["head_bias"],
         )
 
     def _source(self, tokens: torch.Tensor) -> torch.Tensor:

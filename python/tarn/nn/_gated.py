@@ -11,6 +11,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
+from tarn._passed_rows import PassedRows, want_passed
 from tarn._rotary_rows import rotary_rows
 from tarn.nn._gated_parts import convolve, kept_rows, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
@@ -52,13 +53,15 @@ class GatedMixer(GatedWeights):
         lengths: torch.Tensor | None,
         state: Tensors | None,
         steps: torch.Tensor | None,
+        passed: PassedRows | None = None,
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
-        lengths [B]: which count."""
+        lengths [B]: which count. passed: the bounds of all layers, which the first makes."""
         want_read(self)
+        bounds = self._bounds(passed)
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
-        gates, second = self._gates(decay)
+        gates, second = self._gates(decay, bounds)
         heads = self._heads(mixed, second, self._places(x, steps))
         keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
         if self.form["skip"]:
@@ -154,14 +157,32 @@ class GatedMixer(GatedWeights):
             made = torch.ops.tarn.rotate(made, *tables_)
         return {"queries": queries, "keys": made, "values": last}
 
-    def _gates(self, decay: Any) -> tuple[Any, Any]:
+    def _bounds(self, passed: PassedRows | None) -> torch.Tensor | None:
+        """The lower bounds of the decay factors, [H K]; None where the form has none."""
+        if not self.learns_bounds:
+            return getattr(self, "lower_bound", None)
+        if hasattr(self, "bound_logits"):
+            table = ops.depth_bounds(self.bound_logits)
+            if passed is not None:
+                passed.table = table
+        else:
+            given = None if passed is None else passed.table
+            wanted = (self._depth, self.heads * self.d_key)
+            table = want_passed(self.kind, given, wanted)
+        return table[self._layer]
+
+    def _gates(self, decay: Any, bounds: Any) -> tuple[Any, Any]:
         """Logarithms of the decay, [H], [B, T, H] or [B, T, H, K], None without one; and the
         steps [B, T, H] of a form with a skip, the keys [B, T, H, K] of a bounded gate."""
         gate = self.form["gate"]
         if gate == "channel":
             return split(ops.decay_gate(decay, self.A_log, self.dt_bias), self.heads), None
         if gate == "head" and self.form["skip"]:
-            return ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
+            gates, steps = ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
+            if any(self.steps):
+                steps = steps.clamp(self.steps[0], self.steps[1] or None)
+                gates = -wide(self.A_log).exp() * steps
+            return gates, steps
         if gate == "head":
             return ops.decay_gate(decay, self.A_log, self.dt_bias), None
         if gate == "log-sigmoid":
@@ -169,14 +190,14 @@ class GatedMixer(GatedWeights):
             gates = ops.decay_gate(decay, form="log_sigmoid", scale=scale)
             return split(gates, self.heads), None
         if gate == "bounded":
-            gates, second = ops.decay_gate(
-                decay, None, self.lower_bound, form="bounded", return_second=True
-            )
+            gates, second = ops.decay_gate(decay, None, bounds, form="bounded", return_second=True)
             return split(gates, self.heads), split(second, self.key_heads)
         return (wide(self.log_decay) if gate == "constant" else None), None
 
     def _norm_output(self, heads: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """The output norm and its gate, [B, T, H, V] -> [B, T, H V]."""
+        if not hasattr(self, "norm"):
+            return heads.flatten(2) * torch.nn.functional.silu(gate)
         groups = {"head": self.heads, "all": 1, "group": self.key_heads}[self.form["span"]]
         weight = self.norm.weight
         return ops.gated_norm(

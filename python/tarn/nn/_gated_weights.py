@@ -26,6 +26,7 @@ class GatedWeights(RecurrentMixer):
 
     log_decay: torch.Tensor
     lower_bound: torch.Tensor
+    bound_logits: torch.nn.Parameter
     A_log: torch.nn.Parameter
     dt_bias: torch.nn.Parameter
     D: torch.nn.Parameter
@@ -39,21 +40,28 @@ class GatedWeights(RecurrentMixer):
         super().__init__(view)
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
-        self.form: dict[str, Any] = row["form"]
+        self.form: dict[str, Any] = dict(row["form"])
+        self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
+        if self.form["skip"]:
+            self.form["gate_first"] = not view["mamba2_norm_first"]
+            self.steps = view["least_step"], view["most_step"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
         self.key_heads: int = view["key_heads"] if grouped else self.heads
         self.d_key: int = view["d_key"]
         self.d_value: int = view["d_value"]
         self.scale: float = self.d_key**-0.5 if self.form["scaled"] else 1.0
+        bounded = self.form["gate"] == "bounded"
         shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
             self._register(name, shape, f"{name.removesuffix('weight')}bias" in shapes)
+        self.learns_bounds: bool = bounded and view["learned_bounds"]
+        self.passes = self.learns_bounds
+        self._layer, self._depth = layer, max(view["n_layers"], 1)
         self._begin(layer)
         first = [name for name in _FIRST if hasattr(self, name)]
         self._first_maps = tuple(first)
         keys, values = self.key_heads * self.d_key, self.heads * self.d_value
-        bounded = self.form["gate"] == "bounded"
         self._parts = [keys, values] if bounded else [keys, keys, values]
         rest = first[len(self._parts) :]
         self._widths = [
@@ -85,8 +93,10 @@ class GatedWeights(RecurrentMixer):
             self.log_decay.copy_(ops.retention_gates(self.heads))
         elif gate == "constant":
             self.log_decay.copy_(ops.lightning_gates(self.heads, layer, count))
-        elif gate == "bounded":
+        elif gate == "bounded" and not self.learns_bounds:
             self.lower_bound.fill_(layer / count)
+        elif hasattr(self, "bound_logits"):
+            self.bound_logits.zero_()
         elif gate == "log-sigmoid":
             torch.nn.init.zeros_(self.decay_up_projection.bias)
         elif gate in ("head", "channel"):

@@ -38,6 +38,9 @@ class MambaMixer(RecurrentMixer):
     D: torch.nn.Parameter
     dt_bias: torch.nn.Parameter
     convolution: Any
+    decay_down_norm: Any
+    key_norm: Any
+    query_norm: Any
     value_projection: torch.nn.Linear
     gate_projection: torch.nn.Linear
     decay_down_projection: torch.nn.Linear
@@ -116,6 +119,14 @@ class MambaMixer(RecurrentMixer):
         widths = [part.weight.shape[0] for part in maps]
         made = ops.affine(values, torch.cat([part.weight for part in maps]))
         steps, keys, queries = made.split_with_sizes(widths, 2)
+        if hasattr(self, "key_norm"):
+            eps = self.view["selection_norm_eps"] or self.view["norm_eps"]
+
+            def normed(x: torch.Tensor, norm: Any) -> torch.Tensor:
+                return ops.gated_norm(x.unsqueeze(2), norm.weight, eps=eps).squeeze(2)
+
+            steps = normed(steps, self.decay_down_norm)
+            keys, queries = normed(keys, self.key_norm), normed(queries, self.query_norm)
         steps = wide(ops.affine(steps, self.decay_up_projection.weight)) + self.dt_bias
         return torch.nn.functional.softplus(steps), keys, queries
 

@@ -119,7 +119,8 @@ class RwkvMixer(RecurrentMixer):
         lengths [B]: which count. passed: the values of the first layer, which sets them."""
         want_read(self)
         if self._reads:
-            want_passed(self.kind, passed, (*x.shape[:2], self.heads * self.d_key))
+            rows = None if passed is None else passed.rows
+            want_passed(self.kind, rows, (*x.shape[:2], self.heads * self.d_key))
         x = kept_rows(x, kept)
         before = None if state is None else state["shift"]
         rows = self._mixtures(x, ops.token_shift(x, before=before))

@@ -88,6 +88,7 @@ from tarn.ops._reformer import reformer_attention  # noqa: E402
 from tarn.ops._rows import (  # noqa: E402
     channel_mix,
     decay_gate,
+    depth_bounds,
     head_scale,
     token_shift,
     unit_norm,
@@ -113,6 +114,7 @@ __all__ = [
     "clustered_attention",
     "decay_attention",
     "decay_gate",
+    "depth_bounds",
     "delta_attention",
     "delta_rule",
     "dplr_attention",

@@ -16,6 +16,7 @@ def route_tokens(
     scores: Literal["softmax", "sigmoid"] = "softmax",
     normalize: bool = True,
     scale: float = 1.0,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The experts of each token and their weights (Fedus et al. 2021, arXiv 2101.03961).
 
@@ -27,6 +28,9 @@ def route_tokens(
     Args:
         logits: [..., experts], of a linear map of the tokens.
         top_k: 1 to experts.
+        bias: [experts], of sigmoid scores: it joins an expert's score where experts are
+            chosen, in falling order of the sums, and has no part in the weights (Wang et al.
+            2024, arXiv 2408.15664). None: none.
 
     Returns: (weights, dtype of logits, chosen, int64), both [..., top_k].
     Raises: ValueError, TypeError. Thread-safe.
@@ -42,7 +46,7 @@ def route_tokens(
         >>> weights.sum(-1).item()
         1.0
     """
-    return torch.ops.tarn.moe_router.default(logits, top_k, scores, normalize, float(scale))
+    return torch.ops.tarn.moe_router.default(logits, top_k, scores, normalize, float(scale), bias)
 
 
 def expert_feed_forward(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tarn.ops import _checks as checks
 
-__all__ = ["channel_mix", "decay_gate", "head_scale", "token_shift", "unit_norm"]
+__all__ = ["channel_mix", "decay_gate", "depth_bounds", "head_scale", "token_shift", "unit_norm"]
 
 GateForm = Literal["softplus", "log_sigmoid", "bounded", "exponential", "sigmoid"]
 
@@ -117,6 +117,29 @@ def decay_gate(
         x, A_log, bias, form, float(scale), bool(return_second)
     )
     return (gates, second) if return_second else gates
+
+
+def depth_bounds(logits: Tensor) -> Tensor:
+    """Lower bounds of HGRN2's decay factors (Qin et al. 2024, arXiv 2404.07904, section
+    3.1), which rise over the layers of a model: with ``p = softmax(logits, 0)`` the bounds
+    of layer i are ``p_1 + ... + p_i``, those of layer 0 are 0.
+
+    Args:
+        logits: [layers, N], float32, bfloat16, float16 or float64.
+
+    Returns: as logits, in [0, 1): row i is the `bias` of :func:`decay_gate` in its form
+        "bounded" in layer i. Equal logits give i / layers.
+    Raises: ValueError, TypeError, before any work.
+
+    Arithmetic is float32 at least. Differentiable to any order, on any device. O(layers N).
+    Thread-safe.
+
+    Examples:
+        >>> ops.depth_bounds(torch.zeros(4, 1)).flatten()
+        tensor([0.0000, 0.2500, 0.5000, 0.7500])
+    """
+    checks.want_tensor("depth_bounds", "logits", logits)
+    return torch.ops.tarn.depth_bounds.default(logits)
 
 
 def unit_norm(x: Tensor, *, eps: float = 1e-6) -> Tensor:

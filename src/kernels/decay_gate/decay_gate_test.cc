@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "core/test_util.h"
 #include "kernels/decay_gate/decay_gate_ref.h"
+#include "kernels/decay_gate/depth_bounds.h"
 #include "kernels/gate_rows/row_checks.h"
 #include "kernels/row_tests.h"
 
@@ -279,6 +280,37 @@ TEST(DecayGateArguments, RefusedBeforeWork) {
                                                       nullptr);
                                   }).where());
   EXPECT_EQ(5.0f, y);
+}
+
+// By the definition, a channel at a time, and in place.
+TEST(DepthBoundsTest, RiseOverTheLayers) {
+  constexpr int64_t kLayers = 5, kCount = 7;
+  Rng rng(3);
+  std::vector<float> logits(kLayers * kCount), bounds(logits.size(), NAN);
+  for (float& logit : logits) logit = static_cast<float>(2 * rng.Normal());
+  DepthBounds(logits.data(), kLayers, kCount, bounds.data());
+  for (int64_t c = 0; c < kCount; ++c) {
+    double all = 0, below = 0;
+    for (int64_t i = 0; i < kLayers; ++i) {
+      all += std::exp(double{logits[i * kCount + c]});
+    }
+    for (int64_t i = 0; i < kLayers; ++i) {
+      if (i > 0) below += std::exp(double{logits[i * kCount + c]});
+      EXPECT_NEAR(below / all, bounds[i * kCount + c], 1e-7);
+    }
+  }
+  DepthBounds(logits.data(), kLayers, kCount, logits.data());
+  EXPECT_EQ(bounds, logits);
+  DepthBounds(nullptr, kLayers, 0, nullptr);
+}
+
+TEST(DepthBoundsTest, TakeLogitsOfAnySize) {
+  std::vector<float> bounds = {-3e38f, 3e38f, 3e38f, -3e38f};
+  DepthBounds(bounds.data(), 4, 1, bounds.data());
+  EXPECT_EQ((std::vector<float>{0, 0.5f, 1, 1}), bounds);
+  float one = 7;
+  DepthBounds(&one, 1, 1, &one);
+  EXPECT_EQ(0.0f, one);
 }
 
 }  // namespace

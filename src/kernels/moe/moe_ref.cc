@@ -76,13 +76,16 @@ Routes Route(const RouterOptions& options, int64_t experts,
     const double* l = logits.data() + t * experts;
     std::vector<int64_t> order(experts);
     std::iota(order.begin(), order.end(), 0);
+    const Doubles s = Scores(options, l, experts);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       if (std::isnan(l[a]) || std::isnan(l[b])) {
         return std::isnan(l[a]) && !std::isnan(l[b]);
       }
+      if (options.bias != nullptr) {
+        return s[a] + options.bias[a] > s[b] + options.bias[b];
+      }
       return l[a] > l[b];
     });
-    const Doubles s = Scores(options, l, experts);
     double sum = options.scores == RouterScores::kSigmoid ? 1e-20 : 0;
     for (int64_t j = 0; j < options.top_k; ++j) sum += s[order[j]];
     for (int64_t j = 0; j < options.top_k; ++j) {

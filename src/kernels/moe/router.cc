@@ -25,18 +25,21 @@ bool Precedes(float l, float other) {
   return std::isnan(l) ? !std::isnan(other) : l > other;
 }
 
-// The chosen experts of one row, their logits in `best`, both [top_k].
-void ChooseExperts(const float* logits, int64_t experts, int64_t top_k,
+// The chosen experts of one row, the largest by key(expert), and their keys in
+// `best`, both [top_k].
+template <typename F>
+void ChooseExperts(const F& key, int64_t experts, int64_t top_k,
                    int64_t* chosen, float* best) {
   int64_t found = 0;
   for (int64_t e = 0; e < experts; ++e) {
-    if (found == top_k && !Precedes(logits[e], best[top_k - 1])) continue;
+    const float own = key(e);
+    if (found == top_k && !Precedes(own, best[top_k - 1])) continue;
     int64_t at = found < top_k ? found++ : top_k - 1;
-    for (; at > 0 && Precedes(logits[e], best[at - 1]); --at) {
+    for (; at > 0 && Precedes(own, best[at - 1]); --at) {
       best[at] = best[at - 1];
       chosen[at] = chosen[at - 1];
     }
-    best[at] = logits[e];
+    best[at] = own;
     chosen[at] = e;
   }
 }
@@ -125,6 +128,9 @@ void CheckRouter(const RouterOptions& options, int64_t rows, int64_t experts) {
     throw ArgumentError("router: scale", "a finite number",
                         StrCat(options.scale));
   }
+  if (options.bias != nullptr && options.scores != RouterScores::kSigmoid) {
+    throw ArgumentError("router: bias", "none with softmax scores", "biases");
+  }
 }
 
 void WantRouterData(const char* name, const void* data, int64_t rows) {
@@ -157,7 +163,16 @@ void RouterForward(const RouterOptions& options, int64_t rows, int64_t experts,
     for (int64_t t = tasks.begin(task); t < tasks.end(task); ++t) {
       const float* row = logits + t * experts;
       float* w = weights + t * options.top_k;
-      ChooseExperts(row, experts, options.top_k, chosen + t * options.top_k, w);
+      int64_t* own = chosen + t * options.top_k;
+      if (options.bias == nullptr) {
+        ChooseExperts([&](int64_t e) { return row[e]; }, experts, options.top_k,
+                      own, w);
+      } else {
+        ChooseExperts(
+            [&](int64_t e) { return RouterSigma(row[e]) + options.bias[e]; },
+            experts, options.top_k, own, w);
+        for (int64_t j = 0; j < options.top_k; ++j) w[j] = row[own[j]];
+      }
       WeighExperts(options, row, experts, w);
     }
   });

@@ -24,6 +24,11 @@ std::vector<RouterOptions> AllRouters(int64_t top_k) {
       all.push_back({scores, top_k, normalize, 2.5});
     }
   }
+  static const std::vector<float> biases = Normals(64, 9);
+  for (const bool normalize : {false, true}) {
+    all.push_back(
+        {RouterScores::kSigmoid, top_k, normalize, 2.5, biases.data()});
+  }
   return all;
 }
 
@@ -103,6 +108,17 @@ TEST(Router, TiesAndNaNHaveADefinedOrder) {
   for (int i = 0; i < 6; ++i) EXPECT_FLOAT_EQ(1.0f / 3, given.weights[i]);
 }
 
+// The bias of an expert decides whether it is chosen, not what it weighs.
+TEST(Router, BiasesChooseAlone) {
+  SerialExecutor executor;
+  const std::vector<float> logits = {0, 2, 0, -1}, biases = {0, 0, 0, 5};
+  const Routed given =
+      RunRouter({RouterScores::kSigmoid, 3, false, 1, biases.data()}, 4, logits,
+                Normals(3, 1), executor);
+  EXPECT_EQ((std::vector<int64_t>{3, 1, 0}), given.chosen);
+  EXPECT_FLOAT_EQ(1 / (1 + std::exp(1.0f)), given.weights[0]);
+}
+
 TEST(Router, ExtremeLogitsStayFinite) {
   SerialExecutor executor;
   const std::vector<float> logits = {1e30f, -1e30f, 0, -200, -300, -250};
@@ -142,6 +158,10 @@ TEST(Router, RefusesBeforeWork) {
   EXPECT_EQ("router: logits", forward({}, 1, nullptr).where());
   EXPECT_EQ("router: scale",
             forward({{}, 1, true, std::numeric_limits<double>::infinity()}, 1,
+                    logits.data())
+                .where());
+  EXPECT_EQ("router: bias",
+            forward({RouterScores::kSoftmax, 1, true, 1, weights.data()}, 1,
                     logits.data())
                 .where());
   EXPECT_EQ(ErrorCode::kOk, forward({}, 0, nullptr).code());

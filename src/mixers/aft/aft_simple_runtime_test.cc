@@ -43,6 +43,13 @@ class NoTensors final : public MixerTensors {
     for (const int64_t count : rows) outputs += count;
     return WeightMatrix(outputs, inputs, kF32Weights);
   }
+  int64_t layer() const override { return 0; }
+  std::map<std::string, std::vector<float>>& passed() override {
+    return passed_;
+  }
+
+ private:
+  std::map<std::string, std::vector<float>> passed_;
 };
 
 // Rows of random queries, keys and values; results begin as NaN.

@@ -83,6 +83,15 @@ const GatedForm* FindGatedForm(std::string_view name) {
   return nullptr;
 }
 
+GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
+  GatedForm form = row;
+  if (form.skip) {
+    form.norm = KeyOf<bool>(layer, "mamba2_norm");
+    form.gate_first = !KeyOf<bool>(layer, "mamba2_norm_first");
+  }
+  return form;
+}
+
 GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   GatedSizes s;
   s.d_model = layer.d_model;
@@ -105,10 +114,19 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
+  s.least_step = s.most_step = 0.0f;
+  if (form.skip) {
+    s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
+    s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
+  }
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
           : 1.0f;
+  s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");
+  s.reads_bounds = s.learns_bounds && layer.reads_passed;
+  s.depth =
+      layer.arch == Arch::kSeq2seq ? layer.n_decoder_layers : layer.n_layers;
   return s;
 }
 

@@ -12,6 +12,7 @@
 //   y       = norm(o) with the output gate, then W_out y
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -28,7 +29,8 @@ enum class DecayGate {
   kHead,        // -exp(A_log) softplus(W_g x + dt_bias), one a head
   kChannel,     // the same a channel of a key, W_g of low rank
   kLogSigmoid,  // log sigma(W_g x + b) / 16 a channel, W_g of low rank
-  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f
+  kBounded,     // f = l + (1 - l) sigma(W_g x), g = log f, and k = 1 - f;
+                // l is fixed, or learned: kernels/decay_gate/depth_bounds.h
 };
 /// What multiplies the normalised output.
 enum class OutputGate { kNone, kSilu, kSigmoid };
@@ -50,6 +52,7 @@ struct GatedForm {
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
   bool gate_first = false;  // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;         // else o act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -80,12 +83,29 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
+  float least_step, most_step;      // between which dt is kept; most 0: no end
+
+  /// Whether dt is kept between two numbers.
+  bool limited_steps() const { return least_step > 0 || most_step > 0; }
+  /// dt, kept between them.
+  float Limited(float step) const {
+    const float most = most_step > 0 ? std::min(step, most_step) : step;
+    return std::max(most, least_step);
+  }
 };
 
 /// All rows, in the order of the registry.
 std::span<const GatedForm> GatedForms();
 /// The row of a mixer's name, or null.
 const GatedForm* FindGatedForm(std::string_view name);
+/// The row as the keys of one layer have it.
+GatedForm FormOf(const GatedForm& row, const ModelConfig& layer);
+/// form: of FormOf.
 GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer);
 
 /// The row as a JSON object, its words in lower case, for other languages.

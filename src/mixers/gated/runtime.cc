@@ -5,12 +5,14 @@
 
 #include "kernels/decay/decay_attention.h"
 #include "kernels/decay_gate/decay_gate.h"
+#include "kernels/decay_gate/depth_bounds.h"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/head_scale/head_scale.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/swiglu/swiglu.h"
 #include "kernels/unit_norm/unit_norm.h"
 #include "mixers/common/runtime_convolution.h"
 #include "mixers/gated/runtime_columns.h"
@@ -29,11 +31,23 @@ struct GatedVectors {
   std::vector<float> norm;            // [V] or [H V]
 };
 
+// The layer's bounds, of those that the first layer makes for all.
+std::vector<float> ReadBounds(const GatedSizes& s, MixerTensors& tensors) {
+  if (!s.learns_bounds) return tensors.Vector("lower_bound");
+  std::vector<float>& all = tensors.passed()["bounds"];
+  if (!s.reads_bounds) {
+    all = tensors.Vector("bound_logits");
+    DepthBounds(all.data(), s.depth, s.gates, all.data());
+  }
+  const auto own = all.begin() + tensors.layer() * s.gates;
+  return {own, own + s.gates};
+}
+
 GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
                          MixerTensors& tensors) {
   GatedVectors v;
   if (form.constant()) v.log_decay = tensors.Vector("log_decay");
-  if (form.bounded()) v.lower_bound = tensors.Vector("lower_bound");
+  if (form.bounded()) v.lower_bound = ReadBounds(s, tensors);
   if (form.softplus()) {
     const std::vector<float> logs = tensors.Vector("A_log");  // [H]
     const size_t width = static_cast<size_t>(s.gates / s.heads);
@@ -42,7 +56,7 @@ GatedVectors ReadVectors(const GatedForm& form, const GatedSizes& s,
     v.dt_bias = tensors.Vector("dt_bias");
   }
   if (form.skip) v.skip = tensors.Vector("D");
-  v.norm = tensors.Vector("norm.weight");
+  if (form.norm) v.norm = tensors.Vector("norm.weight");
   return v;
 }
 
@@ -61,9 +75,9 @@ class Gated final : public RuntimeMixer {
  public:
   Gated(const GatedForm& form, const ModelConfig& layer, MixerTensors& tensors)
       : form_(form),
-        s_(SizesOf(form, layer)),
-        at_(form, s_),
-        v_(ReadVectors(form, s_, tensors)),
+        s_(SizesOf(form_, layer)),
+        at_(form_, s_),
+        v_(ReadVectors(form_, s_, tensors)),
         rotary_(form.rotary && layer.positions == Positions::kRotary),
         beta_scale_(KeyOf<bool>(layer, "negative_eigenvalues") ? 2.0f : 1.0f) {
     if (s_.width > 0) {
@@ -219,6 +233,12 @@ class Gated final : public RuntimeMixer {
   void Decay(const MixerBlock& block, int64_t row) const {
     float* gates = block.extra[row] + at_.gates;
     if (form_.skip) StepValues(block, row);
+    if (s_.limited_steps()) {  // the steps are there already
+      for (int64_t h = 0; h < s_.heads; ++h) {
+        gates[h] *= -v_.rates[static_cast<size_t>(h)];
+      }
+      return;
+    }
     const float* x = form_.low_rank() ? gates : block.in[row] + at_.decay;
     DecayGateRow(gates_, x, gates,
                  form_.bounded() ? Keys(block)[row] : nullptr);
@@ -228,6 +248,9 @@ class Gated final : public RuntimeMixer {
   void StepValues(const MixerBlock& block, int64_t row) const {
     float* steps = block.extra[row] + at_.gates;  // free until g is made
     SoftplusRow(block.in[row] + at_.decay, v_.dt_bias.data(), s_.heads, steps);
+    if (s_.limited_steps()) {
+      for (int64_t h = 0; h < s_.heads; ++h) steps[h] = s_.Limited(steps[h]);
+    }
     const float* x = Convolved(block)[row];
     float* values = Values(block)[row];
     HeadScaleRow(s_.heads, s_.d_value, x, steps, /*base=*/nullptr, values);
@@ -266,12 +289,18 @@ class Gated final : public RuntimeMixer {
     }
   }
 
-  // The output norm and gate, in place.
+  // The output norm and gate, in place; only a gate of silu is without a norm.
   void Finish(const MixerBlock& block, int64_t row) const {
     float* out = block.out[row];
     if (form_.skip) {
       HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], v_.skip.data(),
                    out, out);
+    }
+    if (!form_.norm) {
+      SerialExecutor serial;
+      SwigluForward({}, 1, s_.values, OutputGateRow(block, row), out, out,
+                    serial);
+      return;
     }
     GatedNormRow(norm_, out, OutputGateRow(block, row), v_.norm.data(),
                  /*bias=*/nullptr, out);
@@ -285,7 +314,7 @@ class Gated final : public RuntimeMixer {
             DType::kF32};
   }
 
-  const GatedForm& form_;
+  const GatedForm form_;
   const GatedSizes s_;
   const GatedColumns at_;
   const GatedVectors v_;
@@ -299,8 +328,8 @@ class Gated final : public RuntimeMixer {
 
 std::unique_ptr<RuntimeMixer> MakeGated(const ModelConfig& layer,
                                         MixerTensors& tensors) {
-  return std::make_unique<Gated>(*FindGatedForm(Name(layer.attention)), layer,
-                                 tensors);
+  return std::make_unique<Gated>(
+      FormOf(*FindGatedForm(Name(layer.attention)), layer), layer, tensors);
 }
 
 }  // namespace

@@ -12,9 +12,11 @@ namespace tarn::mixers::gated {
 namespace {
 
 constexpr int64_t kMaxShortWidth = 8;
+constexpr double kMostStep = 1e6;
 
-std::vector<NamedShape> Weights(const GatedForm& form,
+std::vector<NamedShape> Weights(const GatedForm& row,
                                 const ModelConfig& layer) {
+  const GatedForm form = FormOf(row, layer);
   const GatedSizes s = SizesOf(form, layer);
   const int64_t d = s.d_model;
   std::vector<NamedShape> shapes = {{"query_projection.weight", {s.keys, d}}};
@@ -37,13 +39,14 @@ std::vector<NamedShape> Weights(const GatedForm& form,
       {s.gates});
   add(form.delta, "beta_projection.weight", {s.heads, d});
   add(form.constant(), "log_decay", {s.heads});
-  add(form.bounded(), "lower_bound", {s.gates});
+  add(form.bounded() && !s.learns_bounds, "lower_bound", {s.gates});
+  add(s.learns_bounds && !s.reads_bounds, "bound_logits", {s.depth, s.gates});
   add(form.softplus(), "A_log", {s.heads});
   add(form.softplus(), "dt_bias", {s.gates});
   add(form.skip, "D", {s.heads});
   add(s.width > 0, "convolution.weight", {s.channels, s.width});
   add(s.width > 0 && form.convolution_bias, "convolution.bias", {s.channels});
-  add(true, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
+  add(form.norm, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
   add(true, "out_projection.weight", {d, s.values});
   return shapes;
 }
@@ -79,6 +82,17 @@ void Check(const GatedForm& form, const ModelConfig& layer) {
   if (form.convolution && KeyOf<int64_t>(layer, "conv_width") == 1) {
     throw ArgumentError("conv_width", "0, or from 2 to 8" + named, "1");
   }
+  if (!form.skip) return;
+  const double most = KeyOf<double>(layer, "most_step");
+  if (most > 0.0 && most < KeyOf<double>(layer, "least_step")) {
+    throw ArgumentError("most_step", "0 or at least least_step" + named,
+                        StrCat(most));
+  }
+  if (!KeyOf<bool>(layer, "mamba2_norm") &&
+      KeyOf<bool>(layer, "mamba2_norm_first")) {
+    throw ArgumentError("mamba2_norm_first", "false without mamba2_norm",
+                        "true");
+  }
 }
 
 // Keys that rows of this family share, each in a section that mixers of other
@@ -101,7 +115,31 @@ std::vector<OwnKey> SharedKeys() {
           {.name = "negative_eigenvalues",
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
-           .section = "delta"}};
+           .section = "delta"},
+          {.name = "learned_bounds",
+           .help = "the layers of 'hgrn2' learn the lower bounds of their "
+                   "decay factors",
+           .type = FlagKey{},
+           .section = "hgrn2"},
+          {.name = "mamba2_norm",
+           .help = "whether 'mamba2' normalises its output",
+           .type = FlagKey{true},
+           .key = "norm",
+           .section = "mamba2"},
+          {.name = "mamba2_norm_first",
+           .help = "the output gate of 'mamba2' multiplies what the norm "
+                   "gives, not what it reads",
+           .type = FlagKey{},
+           .key = "norm_first",
+           .section = "mamba2"},
+          {.name = "least_step",
+           .help = "least step of a token in 'mamba2'",
+           .type = RealKey{0.0, kMostStep, 0.0},
+           .section = "mamba2"},
+          {.name = "most_step",
+           .help = "largest step of a token in 'mamba2'; 0: any",
+           .type = RealKey{0.0, kMostStep, 0.0},
+           .section = "mamba2"}};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -112,6 +150,7 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
+  if (form.skip) row.optional_sections.push_back("mamba2");
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,
@@ -124,6 +163,13 @@ MixerSpec Row(const GatedForm& form) {
   row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
     return Cost(form, layer, n);
   };
+  if (form.bounded()) {
+    row.optional_sections.push_back("hgrn2");
+    row.passed = [&form](const ModelConfig& layer) {
+      const GatedSizes s = SizesOf(form, layer);
+      return s.learns_bounds ? s.gates : 0;
+    };
+  }
   row.form = FormText(form);
   row.place = 4;
   return row;

@@ -6,6 +6,8 @@
 //   u = silu(convolution(W_v y)),  z = W_z y                           [C]
 //   dt = softplus(W_up W_down u + dt_bias)                             [C]
 //   B, C = W_k u, W_q u                                                [N]
+//   with selection_norm: W_down u, B and C each over its root mean square,
+//   with a weight, as in Falcon-Mamba (arXiv 2410.05355) and Jamba
 //   o = selective_scan(u, dt, A = -exp(A_log), B, C, D)                [C]
 //   out = W_out (o silu(z))
 #pragma once
@@ -23,6 +25,8 @@ struct MambaSizes {
   int64_t states;    // d_key
   int64_t rank;   // of the steps: gate_rank, 0 means d_model / 16, rounded up
   int64_t width;  // of the convolution; 0: none
+  bool selection_norm;
+  double selection_eps;
   /// Numbers of a row that u is mapped to: low-rank steps, keys, queries.
   int64_t selected() const { return rank + 2 * states; }
 };

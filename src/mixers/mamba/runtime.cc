@@ -5,6 +5,7 @@
 
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/rms_norm/rms_norm.h"
 #include "kernels/selective_scan/selective_scan.h"
 #include "kernels/swiglu/swiglu.h"
 #include "mixers/common/runtime_attention.h"
@@ -43,6 +44,11 @@ class Mamba final : public RuntimeMixer {
         {s_.rank, s_.states, s_.states}, s_.channels, /*biases=*/false);
     steps_up_ = tensors.Stack({"decay_up_projection"}, {s_.channels}, s_.rank,
                               /*biases=*/false);
+    if (s_.selection_norm) {
+      steps_norm_ = tensors.Vector("decay_down_norm.weight");
+      key_norm_ = tensors.Vector("key_norm.weight");
+      query_norm_ = tensors.Vector("query_norm.weight");
+    }
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.channels,
                          /*biases=*/false);
   }
@@ -59,6 +65,14 @@ class Mamba final : public RuntimeMixer {
   void Mix(MixerBlock& block, int64_t layer) const override {
     Convolve(block, layer);
     Multiply(block, Values(block), select_, Selected(block));
+    if (s_.selection_norm) {
+      block.ForRows(4 * s_.selected(), [&](int64_t row) {
+        float* steps = Selected(block)[row];
+        Norm(steps, s_.rank, steps_norm_);
+        Norm(steps + s_.rank, s_.states, key_norm_);
+        Norm(steps + s_.rank + s_.states, s_.states, query_norm_);
+      });
+    }
     Multiply(block, Selected(block), steps_up_, Steps(block));
     block.ForRows(2 * s_.channels, [&](int64_t row) {
       float* steps = Steps(block)[row];
@@ -121,6 +135,11 @@ class Mamba final : public RuntimeMixer {
     convolution_.Run(block, layer, kScanWindow, block.in, Values(block));
   }
 
+  void Norm(float* x, int64_t width, const std::vector<float>& weight) const {
+    RmsNormRow(x, width, weight.data(), static_cast<float>(s_.selection_eps),
+               x);
+  }
+
   // The rows of a segment over the states of a share of channels.
   void Scan(const MixerBlock& block, const Segment& segment, int64_t layer,
             int64_t begin) const {
@@ -151,12 +170,13 @@ class Mamba final : public RuntimeMixer {
   }
 
   const MambaSizes s_;
-  const std::vector<float> dt_bias_;  // [C]
-  std::vector<float> rates_;          // A [C, N]
-  const std::vector<float> skip_;     // D [C]
-  RuntimeConvolution convolution_;    // of width 0: empty
-  WeightMatrix select_;               // [rank + 2 N, C]
-  WeightMatrix steps_up_;             // [C, rank]
+  const std::vector<float> dt_bias_;                       // [C]
+  std::vector<float> rates_;                               // A [C, N]
+  const std::vector<float> skip_;                          // D [C]
+  std::vector<float> steps_norm_, key_norm_, query_norm_;  // or empty
+  RuntimeConvolution convolution_;                         // of width 0: empty
+  WeightMatrix select_;                                    // [rank + 2 N, C]
+  WeightMatrix steps_up_;                                  // [C, rank]
 };
 
 std::unique_ptr<RuntimeMixer> NewMamba(const ModelConfig& layer,

@@ -21,6 +21,11 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
   shapes.push_back({"decay_down_projection.weight", {s.rank, s.channels}});
   shapes.push_back({"key_projection.weight", {s.states, s.channels}});
   shapes.push_back({"query_projection.weight", {s.states, s.channels}});
+  if (s.selection_norm) {
+    shapes.push_back({"decay_down_norm.weight", {s.rank}});
+    shapes.push_back({"key_norm.weight", {s.states}});
+    shapes.push_back({"query_norm.weight", {s.states}});
+  }
   shapes.push_back({"decay_up_projection.weight", {s.channels, s.rank}});
   shapes.push_back({"dt_bias", {s.channels}});
   shapes.push_back({"A_log", {s.channels, s.states}});
@@ -60,12 +65,25 @@ void Check(const ModelConfig& layer) {
   }
 }
 
+std::vector<OwnKey> MambaKeys() {
+  return {{.name = "selection_norm",
+           .help = "root mean square norms of what 'mamba1' makes of a token: "
+                   "low-rank steps, keys and queries",
+           .type = FlagKey{},
+           .section = "mamba1"},
+          {.name = "selection_norm_eps",
+           .help = "eps of these norms; 0: norm_eps",
+           .type = RealKey{0.0, 1.0, 0.0},
+           .section = "mamba1"}};
+}
+
 }  // namespace
 
 std::vector<MixerSpec> Mixers() {
   return {{.name = "mamba1",
            .family = "mamba",
            .sections = {"short_convolution", "gates"},
+           .optional_sections = {"mamba1"},
            .can = {.bidirectional = false,
                    .recurrent = true,
                    .rotary = false,
@@ -74,6 +92,7 @@ std::vector<MixerSpec> Mixers() {
            .weights = Weights,
            .state = State,
            .cost = Cost,
+           .keys = MambaKeys(),
            .place = 7}};
 }
 

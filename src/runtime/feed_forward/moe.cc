@@ -64,6 +64,7 @@ class MoePart final : public RuntimeFeedForward {
         d_model_(layer.d_model),
         router_(tensors.Stack({"router"}, {form_.experts}, d_model_,
                               /*biases=*/false)) {
+    if (form_.biased()) router_bias_ = tensors.Vector("router_bias");
     const auto maps = [&](const char* name, int64_t out, int64_t in) {
       return tensors.Matrices(name, form_.experts, out, in);
     };
@@ -106,9 +107,10 @@ class MoePart final : public RuntimeFeedForward {
     PackedMatMul(rows.y.data, rows.y.stride, rows.count, router_,
                  {at.logits, form_.experts}, executor);
     const RouterOptions options = {
-        form_.router == RouterKind::kSigmoid ? RouterScores::kSigmoid
-                                             : RouterScores::kSoftmax,
-        form_.per_token, form_.normalize, form_.scale};
+        form_.router == RouterKind::kSoftmax ? RouterScores::kSoftmax
+                                             : RouterScores::kSigmoid,
+        form_.per_token, form_.normalize, form_.scale,
+        form_.biased() ? router_bias_.data() : nullptr};
     RouterForward(options, rows.count, form_.experts, at.logits, at.chosen,
                   at.weights, executor);
     ExpertsProblem p;
@@ -208,6 +210,7 @@ class MoePart final : public RuntimeFeedForward {
   const MoeForm form_;
   const int64_t d_model_;
   const WeightMatrix router_;
+  std::vector<float> router_bias_;  // [E] or empty
   std::vector<ExpertMatrices> experts_;
   ExpertMatrices shared_;
   WeightMatrix shared_gate_;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,6 +82,10 @@ class MixerTensors {
   virtual std::vector<WeightMatrix> Matrices(const std::string& name,
                                              int64_t count, int64_t outputs,
                                              int64_t inputs) = 0;
+  /// The layer's number in its stack.
+  virtual int64_t layer() const = 0;
+  /// Vectors by name that layers leave for the later ones of their stack.
+  virtual std::map<std::string, std::vector<float>>& passed() = 0;
 };
 
 /// One row of the runtime's registry.

@@ -28,6 +28,10 @@ class BranchTensors final : public MixerTensors {
                                      int64_t outputs, int64_t inputs) override {
     return all_.Matrices(prefix_ + name, count, outputs, inputs);
   }
+  int64_t layer() const override { return all_.layer(); }
+  std::map<std::string, std::vector<float>>& passed() override {
+    return all_.passed();
+  }
 
  private:
   MixerTensors& all_;

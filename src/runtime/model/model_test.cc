@@ -266,6 +266,12 @@ const ConfigVariant kVariants[] = {
      }},
     {"MlpWithoutBiases",
      [](ModelConfig& c) { c.feed_forward_bias = FeedForwardBias::kNone; }},
+    {"HeadWithoutBias", [](ModelConfig& c) { c.head_bias = false; }},
+    {"TiedHeadWithoutBias",
+     [](ModelConfig& c) {
+       c.head_bias = false;
+       c.tied_head = true;
+     }},
     {"Rwkv7ValueResidualInputNorm",
      [](ModelConfig& c) {
        c.n_layers = 3;
@@ -280,6 +286,17 @@ const ConfigVariant kVariants[] = {
        c.norm = Norm::kBoth;
        c.input_norm = true;
        c.norm_kind = NormKind::kRms;
+     }},
+    {"Hgrn2LearnedBounds",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "hgrn2:learned_bounds=true");
+     }},
+    {"FullHgrn2LearnedBounds",
+     [](ModelConfig& c) {
+       c.n_layers = 5;
+       SetLayers(c, "full,hgrn2:learned_bounds=true+linear,hgrn2");
+       SetRmsSwiglu(c);
      }},
     {"Rwkv7Rwkv6Rms",
      [](ModelConfig& c) {
@@ -344,7 +361,7 @@ TEST_P(ModelTest, BF16WeightsAreTheRoundedModel) {
   // The file's matrices, rounded by hand; what no product reads stays.
   const auto is_kept = [](const std::string& name) {
     for (const char* kept : {"pos_embedding.weight", "convolution.weight",
-                             "token_shift", "bonus", "A_log"}) {
+                             "token_shift", "bonus", "A_log", "bound_logits"}) {
       if (name.ends_with(kept)) return true;
     }
     return false;

@@ -173,11 +173,17 @@ CrossWeights PackCross(Packer& packer, const ModelConfig& config,
   return w;
 }
 
+using PassedVectors = std::map<std::string, std::vector<float>>;
+
 // The tensors that one mixer or feed-forward part reads, under a prefix.
 class LayerTensors final : public MixerTensors {
  public:
-  LayerTensors(Packer& packer, std::string prefix)
-      : packer_(packer), prefix_(std::move(prefix)) {}
+  LayerTensors(Packer& packer, std::string prefix, int64_t layer,
+               PassedVectors& passed)
+      : packer_(packer),
+        prefix_(std::move(prefix)),
+        layer_(layer),
+        passed_(passed) {}
 
   std::vector<float> Vector(const std::string& name) override {
     return packer_.Vector(prefix_ + name);
@@ -200,25 +206,30 @@ class LayerTensors final : public MixerTensors {
                                      int64_t outputs, int64_t inputs) override {
     return packer_.Matrices(prefix_ + name, count, outputs, inputs);
   }
+  int64_t layer() const override { return layer_; }
+  PassedVectors& passed() override { return passed_; }
 
  private:
   Packer& packer_;
   const std::string prefix_;
+  const int64_t layer_;
+  PassedVectors& passed_;
 };
 
 LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
-                       const StackNames& names, int64_t i, bool cross) {
+                       const StackNames& names, int64_t i, bool cross,
+                       PassedVectors& passed) {
   const std::string layer = StrCat(names.prefix, "layers.", i, ".");
   const ModelConfig view = LayerView(config, i);
   LayerWeights w;
-  LayerTensors tensors(packer, layer + names.attention);
+  LayerTensors tensors(packer, layer + names.attention, i, passed);
   // CheckSupported has found the rows.
   w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
     w.cross_norms = packer.Norms(layer + "norm2", config);
   }
-  LayerTensors part(packer, layer);
+  LayerTensors part(packer, layer, i, passed);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
   w.mixer_norms = packer.Norms(layer + "norm1", config);
@@ -235,15 +246,17 @@ StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
   const StackNames names = NamesOf(config, decoder);
   StackWeights w;
   w.embedding = packer.Matrix(config.vocab_size, config.EmbeddingWidth());
-  packer.SetRows(names.embedding, tied ? "predictor.bias" : "", 0,
+  packer.SetRows(names.embedding,
+                 tied && config.head_bias ? "predictor.bias" : "", 0,
                  config.vocab_size, w.embedding);
   if (config.positions == Positions::kLearned) {
     w.positions = packer.Vector(names.positions);
   }
   const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
   const bool cross = decoder && config.arch == Arch::kSeq2seq;
+  PassedVectors passed;
   for (int64_t i = 0; i < layers; ++i) {
-    w.layers.push_back(PackLayer(packer, config, names, i, cross));
+    w.layers.push_back(PackLayer(packer, config, names, i, cross, passed));
   }
   if (config.input_norm) w.input_norm = packer.Norm(names.input_norm, config);
   if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm", config);
@@ -347,7 +360,8 @@ Weights PackWeights(const WeightSource& source, const ModelConfig& config,
   }
   if (decoder) w.decoder = PackStack(packer, config, true, config.tied_head);
   if (!config.tied_head) {
-    w.head = packer.Linear("predictor", config.Outputs(), config.d_model);
+    w.head = packer.Linear("predictor", config.Outputs(), config.d_model,
+                           config.head_bias);
   }
   w.parameters = packer.parameters();
   w.bytes = packer.bytes();

@@ -169,8 +169,10 @@ PredictorImpl::PredictorImpl(const ModelConfig& config)
                                 torch::empty({config.Outputs(), config.d_model})
                                     .uniform_(-bound, bound));
   }
-  bias = register_parameter(
-      "bias", torch::empty({config.Outputs()}).uniform_(-bound, bound));
+  if (config.head_bias) {
+    bias = register_parameter(
+        "bias", torch::empty({config.Outputs()}).uniform_(-bound, bound));
+  }
 }
 
 torch::Tensor PredictorImpl::forward(const torch::Tensor& x,

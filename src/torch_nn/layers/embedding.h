@@ -81,9 +81,9 @@ class FrameEmbedding {
   PositionEmbedding positions_;
 };
 
-/// The affine map to logits. Untied it owns `weight` [outputs, D] and `bias`
-/// [outputs], outputs = config.Outputs(); tied it owns the bias and reads the
-/// weight of a token embedding.
+/// The affine map to logits. Untied it owns `weight` [outputs, D], outputs =
+/// config.Outputs(); tied it reads the weight of a token embedding. With
+/// head_bias it owns `bias` [outputs].
 class PredictorImpl : public torch::nn::Module {
  public:
   explicit PredictorImpl(const ModelConfig& config);
@@ -92,7 +92,7 @@ class PredictorImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x, const torch::Tensor& embedding);
 
   torch::Tensor weight;  // undefined when tied
-  torch::Tensor bias;
+  torch::Tensor bias;    // undefined without head_bias
 
  private:
   double factor_;

@@ -3,14 +3,15 @@
 #include <cmath>
 
 #include "feed_forward/moe_form.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/moe/moe.h"
 
 namespace tarn::nn {
 namespace {
 
 RouterScores ScoresOf(RouterKind router) {
-  return router == RouterKind::kSigmoid ? RouterScores::kSigmoid
-                                        : RouterScores::kSoftmax;
+  return router == RouterKind::kSoftmax ? RouterScores::kSoftmax
+                                        : RouterScores::kSigmoid;
 }
 
 ExpertActivation ActivationOf(ExpertPart part) {
@@ -41,10 +42,11 @@ class ExpertsModule final : public torch::nn::Module, public WithLoss {
   }
 
   torch::Tensor Run(const torch::Tensor& x, const torch::Tensor& logits,
-                    const torch::Tensor& kept) {
-    const auto [weights, chosen] =
-        ops::Route(logits, {ScoresOf(form_.router), form_.per_token,
-                            form_.normalize, form_.scale});
+                    const torch::Tensor& bias, const torch::Tensor& kept) {
+    const auto [weights, chosen] = ops::Route(
+        logits,
+        {ScoresOf(form_.router), form_.per_token, form_.normalize, form_.scale},
+        ops::NoneOr(bias));
     if (is_training() && form_.balance > 0) {
       loss_ = form_.balance * Balance(logits, chosen, kept);
     }
@@ -123,6 +125,10 @@ class Moe final : public FeedForward {
         router_(Map(owner, "router", layer.d_model, form_.experts)),
         experts_(owner.register_module(
             "experts", std::make_shared<ExpertsModule>(form_, layer.d_model))) {
+    if (form_.biased()) {
+      router_bias_ =
+          owner.register_buffer("router_bias", torch::zeros({form_.experts}));
+    }
     if (form_.shared_width == 0) return;
     shared_ = owner.register_module(
         "shared", std::make_shared<SharedExpert>(form_, layer.d_model));
@@ -135,7 +141,7 @@ class Moe final : public FeedForward {
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout&,
                            const RowPlaces& places) const override {
     const torch::Tensor logits = ops::Affine(x, router_->weight);
-    torch::Tensor y = experts_->Run(x, logits, places.key_mask);
+    torch::Tensor y = experts_->Run(x, logits, router_bias_, places.key_mask);
     if (shared_ == nullptr) return y;
     torch::Tensor shared = shared_->Run(x);
     if (!shared_gate_.is_empty()) {
@@ -153,6 +159,7 @@ class Moe final : public FeedForward {
 
   const MoeForm form_;
   torch::nn::Linear router_;
+  torch::Tensor router_bias_;  // [E]; undefined: none
   std::shared_ptr<ExpertsModule> experts_;
   std::shared_ptr<SharedExpert> shared_;  // null: none
   torch::nn::Linear shared_gate_{nullptr};

@@ -98,18 +98,34 @@ torch::Tensor Mixer::Unprojected(const torch::Tensor& x,
                          : MixNormed(x, *norm, context, key_mask);
 }
 
+namespace {
+
+torch::Tensor WantPassed(const torch::Tensor& found,
+                         const std::vector<int64_t>& wanted) {
+  if (!found.defined()) {
+    throw ArgumentError("Mixer: passed",
+                        "what an earlier layer of the same stack makes",
+                        "none");
+  }
+  if (found.sizes() != wanted) {
+    throw ShapeError("Mixer: passed", ShapeText(wanted),
+                     ShapeText(found.sizes().vec()));
+  }
+  return found;
+}
+
+}  // namespace
+
 torch::Tensor PassedRows::Read(const PassedRows* passed, const torch::Tensor& x,
                                int64_t width) {
-  if (passed == nullptr || !passed->rows.defined()) {
-    throw ArgumentError("Mixer: passed",
-                        "rows of an earlier layer of the same stack", "none");
-  }
-  const std::vector<int64_t> wanted = {x.size(0), x.size(1), width};
-  if (passed->rows.sizes() != wanted) {
-    throw ShapeError("Mixer: passed", ShapeText(wanted),
-                     ShapeText(passed->rows.sizes().vec()));
-  }
-  return passed->rows;
+  return WantPassed(passed == nullptr ? torch::Tensor() : passed->rows,
+                    {x.size(0), x.size(1), width});
+}
+
+torch::Tensor PassedRows::ReadTable(const PassedRows* passed, int64_t layers,
+                                    int64_t width) {
+  return WantPassed(passed == nullptr ? torch::Tensor() : passed->table,
+                    {layers, width});
 }
 
 void Mixer::CheckRotary(const RotaryTable& rotary,

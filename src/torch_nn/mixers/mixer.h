@@ -32,12 +32,16 @@ struct MixerPlace {
 /// Rows that the first layer of a stack with such a mixer makes for the later
 /// ones (MixerSpec::passed), during one call of the stack.
 struct PassedRows {
-  torch::Tensor rows;  // [B, T, W]; undefined before they are made
+  torch::Tensor rows;   // [B, T, W]; undefined before they are made
+  torch::Tensor table;  // [layers, W], a row for each layer; the same
 
   /// The rows for x [B, T, d_model], `width` numbers each. Throws ArgumentError
   /// for null or rows that no layer has made, ShapeError for rows of others.
   static torch::Tensor Read(const PassedRows* passed, const torch::Tensor& x,
                             int64_t width);
+  /// The table of so many layers and numbers each; throws the same.
+  static torch::Tensor ReadTable(const PassedRows* passed, int64_t layers,
+                                 int64_t width);
 };
 
 /// What a stack gives its mixers besides their rows.

@@ -29,7 +29,7 @@ torch::Tensor FrameClassifierImpl::forward(const torch::Tensor& frames,
                                            const torch::Tensor& lengths) {
   const Frames kept =
       CheckFrames(kFrameClassifier, frames, lengths, config_.input_dim,
-                  predictor_->bias.scalar_type());
+                  predictor_->weight.scalar_type());
   const torch::Tensor x = embedding_(kFrameClassifier, kept.values);
   return predictor_(encoder_(x, kept.key_mask), torch::Tensor());
 }

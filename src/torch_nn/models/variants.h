@@ -155,7 +155,9 @@ inline std::vector<ModelConfig> GatedVariants() {
        {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
         "kda", "gdn:key_heads=1:negative_eigenvalues=true",
         "mamba2:key_heads=1:conv_width=2", "deltanet:conv_width=0",
+        "mamba2:mamba2_norm=false:least_step=0.3,mamba2:mamba2_norm_first=true",
         "gla:gate_rank=3,local:local_context=4", "mamba1",
+        "mamba1:selection_norm=true:selection_norm_eps=0.3",
         "mamba1:gate_rank=3:conv_width=0,linear"}) {
     add(layers);
     add(layers).norm = Norm::kPost;
@@ -215,6 +217,11 @@ inline std::vector<ModelConfig> GatedVariants() {
   }
   add("linear,full:feed_forward=swiglu").feed_forward_bias =
       FeedForwardBias::kNone;
+  for (const bool tied : {false, true}) {
+    ModelConfig& config = add("linear,full");
+    config.head_bias = false;
+    config.tied_head = tied;
+  }
   // With the values of the first layer in the later ones, and a norm of the
   // input.
   for (const char* layers :
@@ -225,6 +232,12 @@ inline std::vector<ModelConfig> GatedVariants() {
     config.d_value = config.d_key;
     config.input_norm = true;
     config.feed_forward = FeedForwardOf("channel-mix");
+  }
+  // With bounds of the decay that all layers learn together.
+  for (const char* layers :
+       {"hgrn2:learned_bounds=true",
+        "full,hgrn2:learned_bounds=true,linear+hgrn2:learned_bounds=true"}) {
+    add(layers).n_layers = 3;
   }
   // Feed-forward parts with a row of their own in the state of each layer.
   for (const char* layers :
@@ -249,6 +262,7 @@ inline std::vector<ModelConfig> GatedVariants() {
     SetConfigField(config, "experts", "4");
     SetConfigField(config, "d_shared", shared);
     SetConfigField(config, "shared_gate", *shared == '5' ? "true" : "false");
+    if (*shared == '0') SetConfigField(config, "router", "biased-sigmoid");
   }
   configs.push_back(OfImages(SmallConfig(Arch::kDecoder)));
   configs.back().feed_forward = FeedForwardOf("channel-mix");

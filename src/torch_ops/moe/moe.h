@@ -14,9 +14,11 @@
 namespace tarn::ops {
 
 /// weights, as logits, and chosen, int64, both [..., top_k]; logits
-/// [..., experts].
+/// [..., experts]. bias: [experts], of sigmoid scores; that of the options is
+/// not read.
 std::pair<at::Tensor, at::Tensor> Route(const at::Tensor& logits,
-                                        const RouterOptions& options);
+                                        const RouterOptions& options,
+                                        const OptionalTensor& bias = {});
 
 struct ExpertsArguments {
   at::Tensor x;                 // [..., D]

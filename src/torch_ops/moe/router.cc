@@ -21,6 +21,7 @@
 
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/common/tensors.h"
 #include "torch_ops/layers/call.h"
 #include "torch_ops/moe/moe.h"
 
@@ -32,7 +33,7 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using Outputs = std::tuple<at::Tensor, at::Tensor>;  // weights, chosen
 using Signature = Outputs(const at::Tensor&, int64_t, c10::string_view, bool,
-                          double);
+                          double, const OptionalTensor&);
 using BackwardSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                      const at::Tensor&, c10::string_view, bool,
                                      double);
@@ -49,7 +50,8 @@ RouterScores ParseScores(const char* op, c10::string_view word) {
 }
 
 RouterOptions Check(const at::Tensor& logits, int64_t top_k,
-                    c10::string_view scores, bool normalize, double scale) {
+                    c10::string_view scores, bool normalize, double scale,
+                    const OptionalTensor& bias = {}) {
   const RouterScores parsed = ParseScores(kOp, scores);
   if (logits.dim() < 1) {
     throw ShapeError(StrCat(kOp, ": logits"), "[..., experts]", "no axes");
@@ -62,14 +64,26 @@ RouterOptions Check(const at::Tensor& logits, int64_t top_k,
     throw ArgumentError(StrCat(kOp, ": top_k"),
                         StrCat("1 to ", logits.sym_size(-1)), StrCat(top_k));
   }
+  if (bias && parsed != RouterScores::kSigmoid) {
+    throw ArgumentError(StrCat(kOp, ": bias"), "none with softmax scores",
+                        "a tensor");
+  }
+  if (bias && (bias->dim() != 1 || bias->sym_size(0) != logits.sym_size(-1))) {
+    throw ShapeError(StrCat(kOp, ": bias"),
+                     StrCat("[", logits.sym_size(-1), "]"),
+                     StrCat(bias->sym_sizes()));
+  }
   return {parsed, top_k, normalize, scale};
 }
 
 // A stable sort has the kernel's order of ties, and torch's NaN is the largest
 // number, too.
-Outputs Composed(const at::Tensor& logits, const RouterOptions& options) {
+Outputs Composed(const at::Tensor& logits, const RouterOptions& options,
+                 const OptionalTensor& bias) {
+  at::Tensor keys = logits.detach();
+  if (bias) keys = at::sigmoid(keys) + bias->detach();
   const at::Tensor chosen =
-      std::get<1>(at::sort(logits.detach(), /*stable=*/true, /*dim=*/-1,
+      std::get<1>(at::sort(keys, /*stable=*/true, /*dim=*/-1,
                            /*descending=*/true))
           .narrow(-1, 0, options.top_k);
   const bool sigmoid = options.scores == RouterScores::kSigmoid;
@@ -89,22 +103,29 @@ Outputs Composed(const at::Tensor& logits, const RouterOptions& options) {
 }
 
 Outputs ForwardComposed(const at::Tensor& logits, int64_t top_k,
-                        c10::string_view scores, bool normalize, double scale) {
+                        c10::string_view scores, bool normalize, double scale,
+                        const OptionalTensor& bias) {
   return WithTorchErrors([&]() -> Outputs {
-    const auto [weights, chosen] =
-        Composed(logits, Check(logits, top_k, scores, normalize, scale));
+    const auto [weights, chosen] = Composed(
+        logits, Check(logits, top_k, scores, normalize, scale, bias), bias);
     return {weights, chosen.contiguous()};
   });
 }
 
 Outputs ForwardCpu(const at::Tensor& logits, int64_t top_k,
-                   c10::string_view scores, bool normalize, double scale) {
+                   c10::string_view scores, bool normalize, double scale,
+                   const OptionalTensor& bias) {
   if (!KernelServes(logits)) {
-    return ForwardComposed(logits, top_k, scores, normalize, scale);
+    return ForwardComposed(logits, top_k, scores, normalize, scale, bias);
   }
   return WithTorchErrors([&]() -> Outputs {
-    const RouterOptions options =
-        Check(logits, top_k, scores, normalize, scale);
+    RouterOptions options =
+        Check(logits, top_k, scores, normalize, scale, bias);
+    at::Tensor biases;
+    if (bias) {
+      biases = bias->to(at::kFloat).contiguous();
+      options.bias = biases.const_data_ptr<float>();
+    }
     const at::Tensor rows = AsRows(logits);
     const std::vector<int64_t> shape = WithLast(logits, top_k);
     const at::Tensor weights = EmptyDense(shape);
@@ -147,9 +168,10 @@ at::Tensor BackwardCpu(const at::Tensor& grad_weights, const at::Tensor& logits,
 }
 
 Outputs ForwardMeta(const at::Tensor& logits, int64_t top_k,
-                    c10::string_view scores, bool normalize, double scale) {
+                    c10::string_view scores, bool normalize, double scale,
+                    const OptionalTensor& bias) {
   return WithTorchErrors([&]() -> Outputs {
-    Check(logits, top_k, scores, normalize, scale);
+    Check(logits, top_k, scores, normalize, scale, bias);
     const std::vector<c10::SymInt> shape = WithLast(logits, c10::SymInt(top_k));
     return {at::empty_symint(shape, logits.options()),
             at::empty_symint(shape, logits.options().dtype(at::kLong))};
@@ -162,9 +184,9 @@ at::Tensor BackwardMeta(const at::Tensor&, const at::Tensor& logits,
 }
 
 Outputs Call(const at::Tensor& logits, int64_t top_k, c10::string_view scores,
-             bool normalize, double scale) {
+             bool normalize, double scale, const OptionalTensor& bias) {
   static const auto handle = FindOp<Signature>("tarn::moe_router");
-  return handle.call(logits, top_k, scores, normalize, scale);
+  return handle.call(logits, top_k, scores, normalize, scale, bias);
 }
 
 struct RouterFunction : public torch::autograd::Function<RouterFunction> {
@@ -172,11 +194,12 @@ struct RouterFunction : public torch::autograd::Function<RouterFunction> {
 
   static variable_list forward(AutogradContext* ctx, const at::Tensor& logits,
                                int64_t top_k, const std::string& scores,
-                               bool normalize, double scale) {
+                               bool normalize, double scale,
+                               const OptionalTensor& bias) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [weights, chosen] =
-        Call(logits, top_k, scores, normalize, scale);
-    ctx->save_for_backward({logits, chosen});
+        Call(logits, top_k, scores, normalize, scale, bias);
+    ctx->save_for_backward({logits, chosen, bias.value_or(at::Tensor())});
     ctx->saved_data["scores"] = scores;
     ctx->saved_data["normalize"] = normalize;
     ctx->saved_data["scale"] = scale;
@@ -188,7 +211,7 @@ struct RouterFunction : public torch::autograd::Function<RouterFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list s = ctx->get_saved_variables();
-    if (!grads[0].defined()) return variable_list(5);
+    if (!grads[0].defined()) return variable_list(6);
     const std::string& scores = ctx->saved_data["scores"].toStringRef();
     const bool normalize = ctx->saved_data["normalize"].toBool();
     const double scale = ctx->saved_data["scale"].toDouble();
@@ -198,31 +221,34 @@ struct RouterFunction : public torch::autograd::Function<RouterFunction> {
                                      normalize, scale};
       variable_list found =
           ComposedGradients({s[0]}, {grads[0]}, [&](const variable_list& in) {
-            return variable_list{std::get<0>(Composed(in[0], options))};
+            return variable_list{
+                std::get<0>(Composed(in[0], options, NoneOr(s[2])))};
           });
-      found.resize(5);
+      found.resize(6);
       return found;
     }
     static const auto handle =
         FindGradientOp<BackwardSignature>("tarn::moe_router_backward");
-    variable_list found(5);
+    variable_list found(6);
     found[0] = handle.call(grads[0], s[0], s[1], scores, normalize, scale);
     return found;
   }
 };
 
 Outputs ForwardAutograd(const at::Tensor& logits, int64_t top_k,
-                        c10::string_view scores, bool normalize, double scale) {
+                        c10::string_view scores, bool normalize, double scale,
+                        const OptionalTensor& bias) {
   if (!KernelServes(logits)) {
-    return ForwardComposed(logits, top_k, scores, normalize, scale);
+    return ForwardComposed(logits, top_k, scores, normalize, scale, bias);
   }
-  WithTorchErrors([&] { Check(logits, top_k, scores, normalize, scale); });
+  WithTorchErrors(
+      [&] { Check(logits, top_k, scores, normalize, scale, bias); });
   if (!WantsGradient(logits)) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return Call(logits, top_k, scores, normalize, scale);
+    return Call(logits, top_k, scores, normalize, scale, bias);
   }
   const variable_list results = RouterFunction::apply(
-      logits, top_k, std::string(scores), normalize, scale);
+      logits, top_k, std::string(scores), normalize, scale, bias);
   return {results[0], results[1]};
 }
 
@@ -257,7 +283,7 @@ at::Tensor Balance(const at::Tensor& logits, const at::Tensor& chosen,
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
       "moe_router(Tensor logits, int top_k, str scores='softmax', "
-      "bool normalize=True, float scale=1.0) -> "
+      "bool normalize=True, float scale=1.0, Tensor? bias=None) -> "
       "(Tensor weights, Tensor chosen)");
   m.def(
       "moe_router_backward(Tensor grad_weights, Tensor logits, "
@@ -295,10 +321,11 @@ const char* Name(RouterScores scores) {
 }
 
 std::pair<at::Tensor, at::Tensor> Route(const at::Tensor& logits,
-                                        const RouterOptions& options) {
+                                        const RouterOptions& options,
+                                        const OptionalTensor& bias) {
   const auto [weights, chosen] =
       moe_router::Call(logits, options.top_k, Name(options.scores),
-                       options.normalize, options.scale);
+                       options.normalize, options.scale, bias);
   return {weights, chosen};
 }
 

@@ -38,6 +38,10 @@ struct DecayGateResult {
 };
 DecayGateResult DecayGate(const DecayGateArguments& arguments);
 
+/// The bounds of "bounded" for all layers of a model, logits [layers, N] -> as
+/// logits (kernels/decay_gate/depth_bounds.h).
+at::Tensor DepthBounds(const at::Tensor& logits);
+
 /// x / sqrt(sum x^2 + eps) over the last axis; as x, dense.
 at::Tensor UnitNorm(const at::Tensor& x, double eps);
 

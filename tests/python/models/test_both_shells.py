@@ -64,8 +64,12 @@ CASES = [
         "decoder",
         dict(layers=["full", "rwkv7"], value_residual=True, input_norm=True, d_value=8),
     ),
+    ("lm", "decoder", dict(layers=["hgrn2", "full+hgrn2"], learned_bounds=True)),
     ("seq2seq", "seq2seq", dict(input_norm=True, norm_kind="rms", norm_offset=1.0)),
     ("ctc", "encoder", dict(input_norm=True, **LEARNED)),
+    ("lm", "decoder", dict(head_bias=False, tied_head=True)),
+    ("ctc", "encoder", dict(head_bias=False, **LEARNED)),
+    ("seq2seq", "seq2seq", dict(head_bias=False)),
     *(
         ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
         for part in ("mlp", "swiglu", "geglu", "relu2")

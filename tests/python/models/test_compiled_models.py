@@ -22,6 +22,7 @@ STACKS = [
     dict(layers=["mamba1", "linear"]),
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
+    dict(attention="hgrn2", learned_bounds=True),
     dict(layers=["rwkv7", "linear"], feed_forward="channel-mix"),
 ]
 

@@ -58,6 +58,7 @@ PATTERNS = [
     dict(layers=["mamba2+full", "full"], **MODERN),
     dict(attention="rwkv7", value_residual=True, feed_forward="channel-mix", input_norm=True),
     dict(layers=["full", "rwkv7+linear"], value_residual=True, input_norm=True, **MODERN),
+    dict(layers=["full", "hgrn2", "hgrn2+linear"], learned_bounds=True),
     dict(
         layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"
     ),
@@ -98,8 +99,15 @@ def shapes_of(view, prefix):
     }
     # The first layer that passes values on has the weights of one that does not.
     plain["value_residual"] = view.get("reads_passed", False)
+    # And the first with learned bounds holds those of all, which is here layer 0.
+    holds = view["learned_bounds"] and not view.get("reads_passed")
+    like = "layers.0." if holds else prefix
     of_view = models.weight_shapes({**plain, "attention_dropout": 0.0})
-    given = {name: shape for name, shape in of_view.items() if name.startswith(prefix)}
+    given = {
+        prefix + name.removeprefix(like): shape
+        for name, shape in of_view.items()
+        if name.startswith(like)
+    }
     if "branches" not in view:
         return given
     mixer = f"{prefix}attention."
@@ -178,6 +186,7 @@ LEAN = [
     dict(attention="full", feed_forward="geglu", norm="post"),
     dict(feed_forward="moe", experts=4, d_expert=16, d_shared=8, shared_gate=True),
     dict(layers=[{"mixer": "gdn", "feed_forward": "moe"}, "full"], expert_part="geglu"),
+    dict(feed_forward="moe", experts=4, router="biased-sigmoid", expert_part="relu2"),
     dict(
         layers=[
             {"mixer": "linear", "feed_forward": "none"},
@@ -197,6 +206,9 @@ def test_runtime_gives_the_same_logits(keys, tmp_path):
     with torch.no_grad():
         for weight in model.parameters():  # norms too
             weight.add_(torch.randn_like(weight), alpha=0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("router_bias"):
+                buffer.normal_(0, 0.3)
     tarn.save_model(model, tmp_path / "model")
     tokens = torch.randint(256, (1, 37))
     with torch.no_grad():
@@ -341,7 +353,7 @@ def test_values_of_the_first_layer_follow_lengths_and_need_a_stack():
         torch.testing.assert_close(given[0], wanted[0, 6:], rtol=0, atol=3e-5)
         torch.testing.assert_close(given[1], wanted[1, 3:6], rtol=0, atol=3e-5)
         x = torch.randn(2, 5, 24)
-        with pytest.raises(ValueError, match="passed: want rows of an earlier layer, got none"):
+        with pytest.raises(ValueError, match="passed: want what an earlier layer makes, got none"):
             model.layers[1].attention(x)
         other = PassedRows()
         other.rows = torch.randn(2, 4, 24)
@@ -349,6 +361,28 @@ def test_values_of_the_first_layer_follow_lengths_and_need_a_stack():
             model.layers[1].attention(x, passed=other)
     with pytest.raises(ValueError, match="passes no rows to later layers"):
         nn.make_attention(24, 3, "rwkv7", value_residual=True)
+
+
+def test_learned_bounds_are_of_the_whole_stack():
+    small = dict(SMALL, attention="hgrn2", n_layers=3)
+    model = models.LanguageModel(**small, learned_bounds=True)
+    first, *later = (layer.attention for layer in model.layers)
+    assert (first.bound_logits == 0).all()
+    fixed = models.LanguageModel(**small)
+    weights = {name: w for name, w in model.state_dict().items() if "bound_logits" not in name}
+    missing, unexpected = fixed.load_state_dict(weights, strict=False)
+    assert all(name.endswith("lower_bound") for name in missing) and not unexpected
+    tokens = torch.randint(256, (2, 9))
+    torch.testing.assert_close(model(tokens), fixed(tokens), rtol=0, atol=1e-5)
+    torch.nn.init.normal_(first.bound_logits)
+    shares = first.bound_logits.detach().softmax(0)
+    for layer, block in enumerate(fixed.layers):
+        block.attention.lower_bound.copy_(shares[1 : layer + 1].sum(0))
+    torch.testing.assert_close(model(tokens), fixed(tokens), rtol=0, atol=1e-5)
+    model(tokens).square().mean().backward()
+    assert (first.bound_logits.grad.abs().sum(1) > 0).all()
+    with pytest.raises(ValueError, match="passed: want what an earlier layer makes, got none"):
+        later[0](torch.randn(2, 5, 24))
 
 
 @pytest.mark.parametrize("keys", [PATTERNS[1], PATTERNS[3], PATTERNS[6], PARALLEL], ids=words)

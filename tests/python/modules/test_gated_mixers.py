@@ -153,6 +153,8 @@ def test_first_values():
         ("gdn", dict(key_heads=3), "key_heads: want 0 or a divisor of n_heads = 4"),
         ("kda", dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("mamba2", dict(conv_width=9), "conv_width"),
+        ("mamba2", dict(least_step=2.0, most_step=1.0), "most_step: want 0 or at least least_step"),
+        ("mamba2", dict(mamba2_norm=False, mamba2_norm_first=True), "mamba2_norm_first: want false"),
         (MAMBA, dict(d_key=129), "d_key: want at most 128"),
         (MAMBA, dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("rwkv7", dict(d_key=6, d_value=5), "d_value: want d_key = 6"),

@@ -17,10 +17,11 @@ ROUTERS = list(itertools.product(["softmax", "sigmoid"], [True, False], [1.0, 2.
 CURVES = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu, "relu2": lambda x: F.relu(x) ** 2}
 
 
-def plain_router(logits, top_k, scores, normalize, scale):
+def plain_router(logits, top_k, scores, normalize, scale, bias=None):
     """By definition; random logits have no ties."""
     every = logits.softmax(-1) if scores == "softmax" else logits.sigmoid()
-    own, chosen = every.topk(top_k)
+    chosen = (every if bias is None else every + bias).topk(top_k)[1]
+    own = every.gather(-1, chosen)
     return (own / own.sum(-1, keepdim=True) if normalize else own) * scale, chosen
 
 
@@ -94,6 +95,25 @@ def test_router_equals_plain_torch(dtype, router, form):
         ),
         2e-6,
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_biases_choose_and_do_not_weigh(dtype, form):
+    logits = (3 * torch.randn(2, 30, 9, dtype=dtype)).requires_grad_()
+    wide = logits.detach().double().requires_grad_()
+    bias = torch.randn(9)
+    got, chosen = ops.route_tokens(logits, 4, scores="sigmoid", scale=2.5, bias=bias)
+    wanted, theirs = plain_router(wide, 4, "sigmoid", True, 2.5, bias.double())
+    assert torch.equal(chosen, theirs)
+    assert not torch.equal(chosen, ops.route_tokens(logits, 4, scores="sigmoid")[1])
+    near(got, wanted, 1e-6)
+    flow = torch.randn(2, 30, 4, dtype=dtype)
+    (mine,) = torch.autograd.grad(got, logits, flow)
+    near(mine, torch.autograd.grad(wanted, wide, flow.double())[0], 2e-6)
+    with pytest.raises(ValueError, match="bias: want none with softmax scores"):
+        ops.route_tokens(logits, 4, bias=bias)
+    with pytest.raises(ValueError, match=r"bias: want \[9\]"):
+        ops.route_tokens(logits, 4, scores="sigmoid", bias=bias[:3])
 
 
 def test_ties_go_to_the_smaller_index(form):
@@ -193,6 +213,7 @@ def test_opcheck(gated, dtype):
     logits = torch.randn(3, 5, dtype=dtype, requires_grad=True)
     opcheck(TARN.moe_experts.default, (*given, "silu"))
     opcheck(TARN.moe_router.default, (logits, 2, "sigmoid", True, 2.0))
+    opcheck(TARN.moe_router.default, (logits, 2, "sigmoid", True, 2.0, torch.randn(5)))
     opcheck(TARN.moe_balance_loss.default, (logits, given[1], "softmax"))
 
 

@@ -186,6 +186,13 @@ CASES = {
     "bounded gate": gate("bounded"),
     "exponential gate": gate("exponential"),
     "sigmoid of gate": gate("sigmoid", 0.75),
+    "depth bounds": (
+        lambda x: TARN.depth_bounds(x),
+        lambda x: torch.stack(
+            [x[1 : i + 1].exp().sum(0) / x.exp().sum(0) for i in range(x.shape[0])]
+        ),
+        ((5, 7),),
+    ),
     "unit norm": (
         lambda x: TARN.unit_norm(x, 1e-6),
         lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
@@ -353,6 +360,7 @@ def test_opcheck(dtype):
     opcheck(TARN.decay_gate.default, (x, A_log, w, "softplus", 1.0, True))
     opcheck(TARN.decay_gate.default, (x, None, None, "exponential"))
     opcheck(TARN.unit_norm.default, (r, 1e-6))
+    opcheck(TARN.depth_bounds.default, (z,))
     opcheck(TARN.token_shift.default, (x, before, w))
     opcheck(TARN.token_shift.default, (x[:1], before, None, torch.tensor([0, 2, 5])))
     opcheck(TARN.head_scale.default, (r, factors, k))
@@ -554,6 +562,12 @@ def test_a_mix_that_nothing_reads_has_no_gradient():
             "decay_gate: second .sigmoid.: want False",
         ),
         (lambda x: TARN.decay_gate(x.int(), None, None, "sigmoid"), TypeError, "decay_gate: x"),
+        (lambda x: TARN.depth_bounds(x.int()), TypeError, "depth_bounds: logits: want"),
+        (
+            lambda x: TARN.depth_bounds(x[0]),
+            ValueError,
+            r"depth_bounds: logits: want \[layers, channels\], layers > 0, got \[7\]",
+        ),
         (lambda x: TARN.unit_norm(x, -1.0), ValueError, "unit_norm: eps: want at least 0"),
         (lambda x: TARN.unit_norm(x.int(), 1e-6), TypeError, "unit_norm: x: want"),
         (

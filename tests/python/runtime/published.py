@@ -20,6 +20,9 @@ def random_model(kind, keys, seed=0):
             if name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
                 continue
             weight.add_(torch.randn_like(weight), alpha=0.3 / weight.shape[-1] ** 0.5)
+        for name, buffer in model.named_buffers():
+            if name.endswith("correction_bias"):  # of routers
+                buffer.normal_(0, 0.3)
     return model
 
 

@@ -47,6 +47,20 @@ class GatedLoop {
                      : c_.n_heads;
   }
 
+  // Of HGRN2: fixed, or by the definition from the logits of all layers.
+  torch::Tensor LowerBounds() const {
+    if (!KeyOf<bool>(c_, "learned_bounds")) return At("lower_bound");
+    const size_t at = prefix_.find("layers.");
+    const int64_t layer =
+        at == std::string::npos ? 0 : std::stol(prefix_.substr(at + 7));
+    torch::Tensor logits;
+    for (const auto& [name, tensor] : weights_) {
+      if (name.ends_with("bound_logits")) logits = tensor;
+    }
+    const torch::Tensor shares = logits.exp() / logits.exp().sum(0, true);
+    return shares.slice(0, 1, layer + 1).sum(0);
+  }
+
   // x [B, T, D] -> [B, T, D].
   torch::Tensor Mix(const torch::Tensor& x) {
     torch::Tensor state = torch::zeros(
@@ -143,8 +157,13 @@ class GatedLoop {
       token.gamma = ones * At("log_decay").exp().unsqueeze(-1);
     }
     if (Is({"mamba2", "gdn"})) {
-      const torch::Tensor dt = torch::log(
+      torch::Tensor dt = torch::log(
           1 + torch::exp(Map("decay", x) + At("dt_bias")));  // [B, H]
+      if (Is({"mamba2"})) {
+        const double most = KeyOf<double>(c_, "most_step");
+        if (most > 0) dt = dt.clamp_max(most);
+        dt = dt.clamp_min(KeyOf<double>(c_, "least_step"));
+      }
       token.gamma = torch::exp(-At("A_log").exp() * dt).unsqueeze(-1);
       if (Is({"mamba2"})) token.v = dt.unsqueeze(-1) * token.convolved;
     }
@@ -161,7 +180,7 @@ class GatedLoop {
           c_.n_heads);
     }
     if (Is({"hgrn2"})) {
-      const torch::Tensor l = At("lower_bound");
+      const torch::Tensor l = LowerBounds();
       const torch::Tensor f = l + (1 - l) * Logistic(Map("decay", x));
       k = 1 - f;
       token.gamma = Heads(f, c_.n_heads);
@@ -196,7 +215,9 @@ class GatedLoop {
     if (Is({"lightning"})) z = Logistic(Map("gate", x));
     if (Is({"kda"})) z = Logistic(Map("gate_up", Map("gate_down", x)));
     torch::Tensor y = o.flatten(1);
-    if (Is({"mamba2"})) y = y * z;
+    const bool before = Is({"mamba2"}) && !KeyOf<bool>(c_, "mamba2_norm_first");
+    if (before) y = y * z;
+    if (Is({"mamba2"}) && !KeyOf<bool>(c_, "mamba2_norm")) return y;
     const int64_t groups = Is({"lightning", "hgrn2"}) ? 1
                            : Is({"mamba2"})           ? key_heads_
                                                       : c_.n_heads;
@@ -206,7 +227,7 @@ class GatedLoop {
     if (!whole) heads = heads * At("norm.weight");
     y = heads.flatten(1);
     if (whole) y = y * At("norm.weight");
-    return !z.defined() || Is({"mamba2"}) ? y : y * z;
+    return !z.defined() || before ? y : y * z;
   }
 
   const ModelConfig& c_;

@@ -26,6 +26,15 @@ inline torch::Tensor MambaMix(
   const auto map = [&](const std::string& name, const torch::Tensor& row) {
     return torch::matmul(row, at(name + "_projection.weight").t());
   };
+  // What a token chooses, normalised where the layer says so.
+  const auto selected = [&](const std::string& name, const torch::Tensor& u) {
+    torch::Tensor made = map(name, u);
+    if (!KeyOf<bool>(layer, "selection_norm")) return made;
+    const double given = KeyOf<double>(layer, "selection_norm_eps");
+    const double eps = given > 0 ? given : layer.norm_eps;
+    return made / torch::sqrt(made.pow(2).mean(-1, true) + eps) *
+           at(name + "_norm.weight");
+  };
   const auto silu = [](const torch::Tensor& y) {
     return y / (1 + torch::exp(-y));
   };
@@ -47,11 +56,11 @@ inline torch::Tensor MambaMix(
     }
     u = silu(u);
     const torch::Tensor dt = torch::log1p(torch::exp(
-        map("decay_up", map("decay_down", u)) + at("dt_bias")));  // [B, C]
+        map("decay_up", selected("decay_down", u)) + at("dt_bias")));  // [B, C]
     state = torch::exp(dt.unsqueeze(-1) * rates) * state +
-            (dt * u).unsqueeze(-1) * map("key", u).unsqueeze(1);
+            (dt * u).unsqueeze(-1) * selected("key", u).unsqueeze(1);
     const torch::Tensor y =
-        (state * map("query", u).unsqueeze(1)).sum(-1) + at("D") * u;
+        (state * selected("query", u).unsqueeze(1)).sum(-1) + at("D") * u;
     out.push_back(map("out", y * silu(map("gate", row))));
   }
   return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);

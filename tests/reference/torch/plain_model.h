@@ -307,10 +307,13 @@ inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
   for (const torch::Tensor& row : x.reshape({-1, x.size(-1)}).unbind(0)) {
     const torch::Tensor logits =
         torch::mv(weights.at(name + ".router.weight"), row);
-    const torch::Tensor scores = form.router == RouterKind::kSigmoid
-                                     ? 1 / (1 + torch::exp(-logits))
-                                     : torch::softmax(logits, 0);
-    const auto [best, chosen] = scores.topk(form.per_token);
+    const torch::Tensor scores = form.router == RouterKind::kSoftmax
+                                     ? torch::softmax(logits, 0)
+                                     : 1 / (1 + torch::exp(-logits));
+    const torch::Tensor keys =
+        form.biased() ? scores + weights.at(name + ".router_bias") : scores;
+    const torch::Tensor chosen = std::get<1>(keys.topk(form.per_token));
+    const torch::Tensor best = scores.index({chosen});
     torch::Tensor y = torch::zeros_like(row);
     for (int64_t j = 0; j < form.per_token; ++j) {
       const torch::Tensor share =
@@ -497,8 +500,9 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
                           const torch::Tensor& x) {
   const torch::Tensor& table = weights.at(
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
-  return config.logit_factor *
-         (torch::matmul(x, table.t()) + weights.at("predictor.bias"));
+  torch::Tensor logits = torch::matmul(x, table.t());
+  if (config.head_bias) logits = logits + weights.at("predictor.bias");
+  return config.logit_factor * logits;
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.

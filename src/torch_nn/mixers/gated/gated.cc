@@ -19,22 +19,23 @@ class Gated : public Mixer {
   Gated(const GatedForm& form, const ModelConfig& layer, MixerPlace place)
       : Mixer(layer, place),
         form_(form),
-        s_(SizesOf(form, layer)),
+        s_(SizesOf(form_, layer)),
         negative_eigenvalues_(KeyOf<bool>(layer, "negative_eigenvalues")),
-        weights_(*this, form_, s_, DepthOf(layer, place)) {}
+        depth_(DepthOf(layer, place)),
+        weights_(*this, form_, s_, depth_) {}
 
   torch::Tensor OutputWeight() const override { return weights_.out->weight; }
 
  protected:
   torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
                     const torch::Tensor& key_mask) override {
-    return MixWhole(x, nullptr, context.rotary, key_mask);
+    return MixWhole(x, nullptr, context, key_mask);
   }
 
   torch::Tensor MixNormed(const torch::Tensor& x, const NormLayer& norm,
                           const MixerContext& context,
                           const torch::Tensor& key_mask) override {
-    return MixWhole(x, &norm, context.rotary, key_mask);
+    return MixWhole(x, &norm, context, key_mask);
   }
 
   torch::Tensor MixPiece(const torch::Tensor& x, const SequenceCut& cut,
@@ -43,7 +44,7 @@ class Gated : public Mixer {
     const Rows rows = Project(x, norm, {});
     torch::Tensor window;
     if (s_.width > 0) window = WindowBefore(rows.mixed, s_.width, cut);
-    const GatedInputs in = Prepare(rows, context.rotary, {}, {}, window);
+    const GatedInputs in = Prepare(rows, context, {}, {}, window);
     const torch::Tensor before = StateBefore(form_, s_, in, cut);
     return Finish(rows, in, Recur(form_, s_, in, {}, before, false).out);
   }
@@ -53,8 +54,7 @@ class Gated : public Mixer {
     const Rows rows = Project(x, nullptr, {});
     torch::Tensor window;
     if (s_.width > 0) window = state["window"];
-    const GatedInputs in =
-        Prepare(rows, context.rotary, {}, taken.lengths, window);
+    const GatedInputs in = Prepare(rows, context, {}, taken.lengths, window);
     const ops::GatedResult result =
         Recur(form_, s_, in, taken.lengths, state["S"], /*return_state=*/true);
     state["S"] = result.final_state;
@@ -70,10 +70,11 @@ class Gated : public Mixer {
   };
 
   torch::Tensor MixWhole(const torch::Tensor& x, const NormLayer* norm,
-                         const RotaryTable& rotary, const torch::Tensor& kept) {
+                         const MixerContext& context,
+                         const torch::Tensor& kept) {
     const Rows rows = Project(x, norm, kept);
     torch::Tensor window;
-    const GatedInputs in = Prepare(rows, rotary, kept, {}, window);
+    const GatedInputs in = Prepare(rows, context, kept, {}, window);
     return Finish(rows, in, Recur(form_, s_, in, {}, {}, false).out);
   }
 
@@ -113,7 +114,20 @@ class Gated : public Mixer {
     return rows;
   }
 
-  GatedInputs Prepare(const Rows& rows, const RotaryTable& rotary,
+  // The lower bounds of the decay factors, [gates]; undefined without.
+  torch::Tensor Bounds(const MixerContext& context) const {
+    if (!s_.learns_bounds) return weights_.lower_bound;
+    torch::Tensor all;
+    if (s_.reads_bounds) {
+      all = PassedRows::ReadTable(context.passed, s_.depth, s_.gates);
+    } else {
+      all = ops::DepthBounds(weights_.bound_logits);
+      if (context.passed != nullptr) context.passed->table = all;
+    }
+    return all[depth_.layer];
+  }
+
+  GatedInputs Prepare(const Rows& rows, const MixerContext& context,
                       const torch::Tensor& kept, const torch::Tensor& lengths,
                       torch::Tensor& window) const {
     torch::Tensor mixed = rows.mixed;
@@ -122,7 +136,8 @@ class Gated : public Mixer {
                   ? Convolve(weights_.convolution, rows.mixed, lengths, window)
                   : torch::silu(rows.mixed);
     }
-    const ops::DecayGateResult gate = Gates(form_, s_, weights_, rows.decay);
+    const ops::DecayGateResult gate =
+        Gates(form_, s_, weights_, rows.decay, Bounds(context));
     GatedInputs in;
     in.gates = gate.gates;
     if (form_.bounded()) {
@@ -153,8 +168,8 @@ class Gated : public Mixer {
       }
     }
     if (form_.rotary) {
-      in.queries = Rotate(in.queries, rotary);
-      in.keys = Rotate(in.keys, rotary);
+      in.queries = Rotate(in.queries, context.rotary);
+      in.keys = Rotate(in.keys, context.rotary);
     }
     if (form_.skip) {
       in.skipped = in.values;
@@ -180,15 +195,16 @@ class Gated : public Mixer {
                       rows.gate);
   }
 
-  const GatedForm& form_;
+  const GatedForm form_;
   const GatedSizes s_;
   const bool negative_eigenvalues_;
+  const Depth depth_;
   const GatedWeights weights_;
 };
 
 std::shared_ptr<Mixer> MakeGated(const ModelConfig& layer, MixerPlace place) {
-  return std::make_shared<Gated>(*FindGatedForm(Name(layer.attention)), layer,
-                                 place);
+  return std::make_shared<Gated>(
+      FormOf(*FindGatedForm(Name(layer.attention)), layer), layer, place);
 }
 
 }  // namespace

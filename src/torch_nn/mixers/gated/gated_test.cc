@@ -35,6 +35,8 @@ const std::vector<Case>& Cases() {
       {"lightning", {}},
       {"mamba2", {{"key_heads", "2"}}},
       {"mamba2", {{"conv_width", "0"}}},
+      {"mamba2", {{"mamba2_norm", "false"}, {"least_step", "0.3"}}},
+      {"mamba2", {{"mamba2_norm_first", "true"}, {"most_step", "0.6"}}},
       {"gla", {}},
       {"gla", {{"gate_rank", "3"}}},
       {"hgrn2", {}},
@@ -49,7 +51,9 @@ const std::vector<Case>& Cases() {
       {"rwkv7", {{"d_value", "6"}}},
       {"rwkv7", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"mamba1", {}},
-      {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}}};
+      {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}},
+      {"mamba1", {{"selection_norm", "true"}}},
+      {"mamba1", {{"selection_norm", "true"}, {"selection_norm_eps", "0.3"}}}};
   return cases;
 }
 

@@ -6,8 +6,8 @@
 namespace tarn::nn {
 
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
-                           const GatedWeights& weights,
-                           const torch::Tensor& x) {
+                           const GatedWeights& weights, const torch::Tensor& x,
+                           const torch::Tensor& bounds) {
   ops::DecayGateArguments gate;
   gate.x = x;
   switch (form.gate) {
@@ -24,7 +24,7 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
       break;
     case DecayGate::kBounded:
       gate.form = "bounded";
-      gate.bias = weights.lower_bound;
+      gate.bias = bounds;
       gate.second = true;
       break;
     case DecayGate::kConstant:
@@ -33,6 +33,12 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
       return {};
   }
   ops::DecayGateResult made = ops::DecayGate(gate);
+  if (s.limited_steps()) {
+    made.second = made.second.clamp(
+        s.least_step, s.most_step > 0 ? c10::optional<at::Scalar>(s.most_step)
+                                      : c10::nullopt);
+    made.gates = -WideRows(weights.A_log).exp() * made.second;
+  }
   if (form.channels()) made.gates = AsHeads(made.gates, s.heads);
   if (form.bounded()) made.second = AsHeads(made.second, s.key_heads);
   return made;
@@ -42,6 +48,7 @@ torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& s,
                          const torch::Tensor& weight, double eps,
                          const torch::Tensor& heads,
                          const torch::Tensor& gate) {
+  if (!form.norm) return heads.flatten(2) * torch::silu(gate);
   const auto groups = [&](const torch::Tensor& x) {
     return x.unflatten(2, {s.norm_groups, s.norm_width});
   };

@@ -23,10 +23,12 @@ struct GatedInputs {
 };
 
 /// The logarithms of the decay, [H], [B, T, H] or [B, T, H, K], of projected
-/// numbers x [B, T, gates]; second: the steps [B, T, H] of a form with a skip,
-/// the keys [B, T, H, K] of kBounded. Undefined without a gate.
+/// numbers x [B, T, gates] (bounds: those of kBounded, [gates]); second: the
+/// steps [B, T, H] of a form with a skip, the keys [B, T, H, K] of kBounded.
+/// Undefined without a gate.
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& sizes,
-                           const GatedWeights& weights, const torch::Tensor& x);
+                           const GatedWeights& weights, const torch::Tensor& x,
+                           const torch::Tensor& bounds);
 
 /// The output norm and its gate: heads [B, T, H, V], gate [B, T, H V] or
 /// undefined -> [B, T, H V] in the dtype of heads.

@@ -28,8 +28,7 @@ torch::Tensor LogDecay(const GatedForm& form, int64_t heads,
   return torch::tensor(log_decay);
 }
 
-// HGRN2 learns bounds that rise from layer to layer (Qin et al. 2024, section
-// 3.1); here they stay where equal weights of the layers put them, l / L.
+// Bounds that are not learned stay where equal logits of the layers put them.
 torch::Tensor LowerBound(int64_t gates, const Depth& depth) {
   return torch::full({gates}, static_cast<double>(depth.layer) /
                                   static_cast<double>(depth.layers));
@@ -68,7 +67,10 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
     log_decay =
         owner.register_buffer("log_decay", LogDecay(form, s.heads, depth));
   }
-  if (form.bounded()) {
+  if (s.learns_bounds && !s.reads_bounds) {
+    bound_logits = owner.register_parameter("bound_logits",
+                                            torch::zeros({s.depth, s.gates}));
+  } else if (form.bounded() && !s.learns_bounds) {
     lower_bound =
         owner.register_buffer("lower_bound", LowerBound(s.gates, depth));
   }
@@ -83,10 +85,12 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
     convolution =
         ConvolutionFilters(owner, s.channels, s.width, form.convolution_bias);
   }
-  const auto normed = owner.register_module(
-      "norm", std::make_shared<torch::nn::Module>("norm"));
-  norm = normed->register_parameter(
-      "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
+  if (form.norm) {
+    const auto normed = owner.register_module(
+        "norm", std::make_shared<torch::nn::Module>("norm"));
+    norm = normed->register_parameter(
+        "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
+  }
   out = linear("out_projection", s.d_model, s.values);
 }
 

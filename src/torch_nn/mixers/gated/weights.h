@@ -29,9 +29,10 @@ struct GatedWeights {
   torch::nn::Linear gate_up{nullptr}, decay_up{nullptr}, out{nullptr};
   torch::Tensor log_decay;          // [H], a buffer
   torch::Tensor lower_bound;        // [H K], a buffer
+  torch::Tensor bound_logits;       // [layers, H K], of the first layer
   torch::Tensor A_log, dt_bias, D;  // [H], [gates], [H]
   ConvolutionFilters convolution;   // undefined of width 0
-  torch::Tensor norm;               // [V] or [H V]
+  torch::Tensor norm;               // [V] or [H V]; undefined: none
 
  private:
   std::vector<torch::nn::Linear> First() const;

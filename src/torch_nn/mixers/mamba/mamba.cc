@@ -40,6 +40,11 @@ class Mamba : public Mixer {
     steps_down_ = linear("decay_down_projection", s_.rank, s_.channels);
     key_ = linear("key_projection", s_.states, s_.channels);
     query_ = linear("query_projection", s_.states, s_.channels);
+    if (s_.selection_norm) {
+      steps_norm_ = RegisterWeight("decay_down_norm", s_.rank);
+      key_norm_ = RegisterWeight("key_norm", s_.states);
+      query_norm_ = RegisterWeight("query_norm", s_.states);
+    }
     steps_up_ = linear("decay_up_projection", s_.channels, s_.rank);
     dt_bias_ = register_parameter("dt_bias", DrawStepBias(s_.channels));
     // A = -1, ..., -N for every channel (section 3.6: S4D-Real).
@@ -96,6 +101,12 @@ class Mamba : public Mixer {
   }
 
  private:
+  torch::Tensor RegisterWeight(const char* name, int64_t width) {
+    const auto norm =
+        register_module(name, std::make_shared<torch::nn::Module>(name));
+    return norm->register_parameter("weight", torch::ones({width}));
+  }
+
   torch::Tensor MixWhole(const torch::Tensor& x, const NormLayer* norm,
                          const torch::Tensor& kept) {
     const auto [values, gate] = Project(x, norm, kept);
@@ -130,12 +141,24 @@ class Mamba : public Mixer {
                                              query_->weight}))
             .split_with_sizes({s_.rank, s_.states, s_.states}, 2);
     rows.steps =
-        Kept(torch::softplus(
-                 WideRows(ops::Affine(parts[0], steps_up_->weight)) + dt_bias_),
+        Kept(torch::softplus(WideRows(ops::Affine(Normed(parts[0], steps_norm_),
+                                                  steps_up_->weight)) +
+                             dt_bias_),
              kept);
-    rows.keys = parts[1];
-    rows.queries = parts[2];
+    rows.keys = Normed(parts[1], key_norm_);
+    rows.queries = Normed(parts[2], query_norm_);
     return rows;
+  }
+
+  // x [B, T, W] over its root mean square; x without a norm.
+  torch::Tensor Normed(const torch::Tensor& x,
+                       const torch::Tensor& weight) const {
+    if (!weight.defined()) return x;
+    ops::GatedNormCall call;
+    call.x = x.unsqueeze(2);
+    call.weight = weight;
+    call.eps = s_.selection_eps;
+    return ops::GatedNorm(call).squeeze(2);
   }
 
   torch::Tensor Rates() const { return -WideRows(A_log_).exp(); }
@@ -164,7 +187,8 @@ class Mamba : public Mixer {
   torch::nn::Linear steps_down_{nullptr}, key_{nullptr}, query_{nullptr};
   torch::nn::Linear steps_up_{nullptr}, out_{nullptr};
   ConvolutionFilters convolution_;
-  torch::Tensor dt_bias_, A_log_, D_;  // [C], [C, N], [C]
+  torch::Tensor dt_bias_, A_log_, D_;                 // [C], [C, N], [C]
+  torch::Tensor steps_norm_, key_norm_, query_norm_;  // [rank], [N], [N]
 };
 
 std::shared_ptr<Mixer> NewMamba(const ModelConfig& layer, MixerPlace place) {

@@ -1,0 +1,121 @@
+// Falcon-H1 (arXiv 2507.22448): layers with Mamba-2 and softmax attention in
+// parallel. Its factors of rows are multiplied into the matrices that make
+// them, so that the model has none of them to keep.
+#include "core/text.h"
+#include "importers/importer.h"
+
+namespace tarn {
+namespace {
+
+constexpr int64_t kMostFalcon = int64_t{1} << 24;
+
+struct FalconFactors {
+  Mamba2Factors mamba;
+  float attention_in, attention_out, keys;
+  float gate, down;  // of the feed-forward part
+};
+
+FalconFactors ReadFactors(PublishedConfig& from) {
+  FalconFactors factors;
+  const auto one = [&](const char* key) {
+    return static_cast<float>(from.Real(key, 1.0));
+  };
+  const double in = from.Real("ssm_in_multiplier", 1.0);
+  const std::vector<double> rows = from.Reals("ssm_multipliers", 5);
+  const auto row = [&](size_t i) { return static_cast<float>(in * rows[i]); };
+  factors.mamba = {.gate = row(0),
+                   .values = row(1),
+                   .keys = row(2),
+                   .queries = row(3),
+                   .steps = row(4),
+                   .out = one("ssm_out_multiplier")};
+  factors.attention_in = one("attention_in_multiplier");
+  factors.attention_out = one("attention_out_multiplier");
+  factors.keys = one("key_multiplier");
+  const std::vector<double> part = from.Reals("mlp_multipliers", 2);
+  factors.gate = static_cast<float>(part[0]);
+  factors.down = static_cast<float>(part[1]);
+  return factors;
+}
+
+ModelConfig ReadFalconH1(PublishedConfig& from) {
+  ModelConfig config = ReadHybrid(from, 1e-5);
+  config.embedding_factor = from.Real("embedding_multiplier", 1.0);
+  config.logit_factor = from.Real("lm_head_multiplier", 1.0);
+  ReadFactors(from);  // and checks them
+  const bool biases = from.Flag("attention_bias", false);
+  SetKey(config, "qkv_bias", biases);
+  SetKey(config, "out_bias", biases);
+  if (from.Flag("mlp_bias", false)) {
+    config.feed_forward_bias = FeedForwardBias::kAll;
+  }
+  ReadRotary(from, config);
+  const int64_t expanded =
+      from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
+  LayerConfig layer = {MixerKind("mamba2+full"), {}};
+  const int64_t inner =
+      from.Integer("mamba_d_ssm", 1, kMostFalcon,
+                   from.Holds("mamba_d_ssm") ? expanded : 1024);
+  layer.branches.push_back(
+      {MixerKind("mamba2"), ReadMamba2(from, inner, config)});
+  layer.branches.push_back(
+      {MixerKind("full"),
+       {{"key_heads", StrCat(from.Integer("num_key_value_heads", 1, kMostFalcon,
+                                          config.n_heads))}}});
+  config.layers.push_back(layer);
+  const bool normed = from.Flag("mamba_rms_norm", false);
+  const bool first = from.Flag("mamba_norm_before_gate", true);
+  SetKey(config, "mamba2_norm", normed);
+  SetKey(config, "mamba2_norm_first", normed && first);
+  from.Want("projectors_bias", false);
+  from.Want("mamba_use_mlp", true);
+  from.WantNull("attn_layer_indices");
+  // How weights began, and what intermediate_size says.
+  from.Ignore({"time_step_floor", "time_step_min", "time_step_max",
+               "time_step_rank", "mlp_expansion_factor", "expansion_factor"});
+  return config;
+}
+
+void FalconH1Tensors(const ModelConfig& config, PublishedTensors& from,
+                     ImportedTensors& to) {
+  const FalconFactors factors = ReadFactors(from.config());
+  AddAroundHybrid(config, from, to);
+  const bool qkv_bias = KeyOf<bool>(config, "qkv_bias");
+  const bool out_bias = KeyOf<bool>(config, "out_bias");
+  const bool ff_bias = config.feed_forward_bias == FeedForwardBias::kAll;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const std::string own = StrCat("layers.", i, ".");
+    const std::string theirs = StrCat("model.layers.", i, ".");
+    AddMamba2(MixerViews(LayerView(config, i))[0],
+              own + "attention." + BranchPrefix(0), theirs + "mamba.", from, to,
+              factors.mamba);
+    const auto map = [&](const std::string& name, const std::string& published,
+                         float factor, float bias_factor, bool bias) {
+      to.Add(own + name + ".weight",
+             Times(from(theirs + published + ".weight"), factor));
+      if (!bias) return;
+      to.Add(own + name + ".bias",
+             Times(from(theirs + published + ".bias"), bias_factor));
+    };
+    const std::string softmax = "attention." + BranchPrefix(1);
+    const float in = factors.attention_in, out = factors.attention_out;
+    map(softmax + "query_projection", "self_attn.q_proj", in, 1.0f, qkv_bias);
+    map(softmax + "key_projection", "self_attn.k_proj", in * factors.keys,
+        factors.keys, qkv_bias);
+    map(softmax + "value_projection", "self_attn.v_proj", in, 1.0f, qkv_bias);
+    map(softmax + "out_projection", "self_attn.o_proj", out, out, out_bias);
+    map("linear1", "feed_forward.gate_proj", factors.gate, factors.gate,
+        ff_bias);
+    map("linear2", "feed_forward.down_proj", factors.down, factors.down,
+        ff_bias);
+    map("linear3", "feed_forward.up_proj", 1.0f, 1.0f, ff_bias);
+  }
+}
+
+}  // namespace
+
+std::vector<Importer> FalconImporters() {
+  return {{"falcon_h1", ReadFalconH1, FalconH1Tensors}};
+}
+
+}  // namespace tarn
