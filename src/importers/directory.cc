@@ -173,6 +173,14 @@ std::vector<const char*> PublishedModelTypes() {
   return types;
 }
 
+std::vector<std::string> CompanionFiles() {
+  return {"tokenizer.json",     "tokenizer_config.json",
+          "added_tokens.json", "special_tokens_map.json",
+          "vocab.json",        "merges.txt",
+          "tokenizer.model",   "rwkv_vocab_v20230424.txt",
+          "generation_config.json", "chat_template.jinja"};
+}
+
 Error InFolder(const std::string& dir, const Error& error) {
   if (error.wanted().empty()) {
     return Error(error.code(), StrCat(dir, "/", error.what()));

@@ -54,6 +54,10 @@ Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
 /// cannot be read.
 Result<bool> IsPublishedDirectory(const std::string& dir);
 
+/// Files that go with a model's weights: of tokenizers, chat templates and
+/// generation settings.
+std::vector<std::string> CompanionFiles();
+
 /// The same error with the file's folder in front.
 Error InFolder(const std::string& dir, const Error& error);
 

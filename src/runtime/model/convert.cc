@@ -118,14 +118,6 @@ std::optional<std::string> Companion(const std::string& from,
 
 }  // namespace
 
-std::vector<std::string> CompanionFiles() {
-  return {kTokenizerName,      "tokenizer_config.json",
-          "added_tokens.json", "special_tokens_map.json",
-          "vocab.json",        "merges.txt",
-          "tokenizer.model",   "rwkv_vocab_v20230424.txt",
-          kGenerationName,     "chat_template.jinja"};
-}
-
 std::vector<std::string> ExportedModelTypes() {
   const std::vector<const char*> types = WritableModelTypes();
   return {types.begin(), types.end()};

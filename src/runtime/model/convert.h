@@ -46,10 +46,6 @@ Converted ImportModel(const std::string& from, const std::string& dir,
 Converted ExportModel(const std::string& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options);
 
-/// Files that go with a model's weights: of tokenizers, chat templates and
-/// generation settings.
-std::vector<std::string> CompanionFiles();
-
 /// The types that ExportModel writes.
 std::vector<std::string> ExportedModelTypes();
 
