@@ -248,7 +248,7 @@ OWN = [
     ("llama", LLAMA),
     ("llama", {**LLAMA, "key_heads": 2, "tied_head": True, "rotary_base": 500.0}),
     ("mistral", {**LLAMA, "window": 9}),
-    ("qwen3", {**LLAMA, "head_norm": "each", "d_key": 10, "d_value": 10}),
+    ("qwen3", {**LLAMA, "head_norm": "head", "d_key": 10, "d_value": 10}),
     ("olmo2", {**LLAMA, "head_norm": "full", "norm": "after"}),
     ("mamba2", dict(attention="mamba2", positions="none", norm_kind="rms", feed_forward="none",
                     d_model=24, n_layers=2, n_heads=4, d_value=12, d_key=8, key_heads=1,
