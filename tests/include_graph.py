@@ -80,7 +80,7 @@ ALLOWED = {
 TEST_FILE = re.compile(r"(_test\.cc|^(test|reference|plain)_\w+\.(h|cc)|^variants\.h)$")
 # The floors of src/runtime, the lowest first: a folder includes only from itself
 # and from below. The mixers' halves are on the first two.
-RUNTIME = ["state", "mixer", "feed_forward", "weights", "stack", "model", "session", "generate"]
+RUNTIME = ["state", "mixer", "feed_forward", "weights", "stack", "model", "session", "generate", "chat"]
 MIXERS_MOST = "mixer"
 TORCH_FOLDERS = {"torch_ops", "torch_nn", "train"}
 # The most files in one folder among which people find theirs.

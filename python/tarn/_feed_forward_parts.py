@@ -4,6 +4,7 @@ what stands between them. With u the row as the part reads it and f the curve:
     linear2(drop(f(linear1(u))))                     two maps
     linear2(drop(f(linear1(u)) * linear3(u)))        gated
     linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2))   shifting, u' the row before
+    the same times sigmoid(gate(u + gate_shift * (u' - u)))       shifting and receiving
 """
 
 from __future__ import annotations
@@ -16,9 +17,13 @@ import torch
 import torch.nn.functional as F
 
 from tarn._moe_part import MixtureOptions, add_mixture
-from tarn._token_shift import begin_token_shift
+from tarn._token_shift import begin_shifts
 
 Curve = Callable[[torch.Tensor], torch.Tensor]
+
+
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
 
 
 def _square_relu(x: torch.Tensor) -> torch.Tensor:
@@ -36,6 +41,7 @@ class FeedForwardPart:
     biased: bool = False
     gated: bool = False
     shifting: bool = False
+    receiving: bool = False
     curve: Curve | None = None
     kernel: bool = False
 
@@ -55,6 +61,8 @@ PARTS: dict[str, FeedForwardPart] = {
     "geglu": FeedForwardPart(gated=True, curve=F.gelu),
     "relu2": FeedForwardPart(curve=_square_relu),
     "moe": FeedForwardPart(mixture=True),
+    "geglu-tanh": FeedForwardPart(gated=True, curve=gelu_tanh),
+    "gated-channel-mix": FeedForwardPart(shifting=True, receiving=True, curve=_square_relu),
 }
 
 
@@ -78,12 +86,14 @@ def add_maps(
     options: MixtureOptions | None = None,
 ) -> None:
     """Gives the layer the children of its part, in the order of its weights: linear1 and
-    linear2 where there is a part, linear3 and token_shift where it has them, else None; or
-    those of a mixture of experts."""
-    layer.token_shift = None
+    linear2 where there is a part, linear3, token_shift, gate_shift and gate where it has
+    them, else None; or those of a mixture of experts."""
+    layer.token_shift = layer.gate_shift = layer.gate = None
     if part.shifting:
         layer.token_shift = torch.nn.Parameter(torch.empty(d_model))
-        begin_token_shift(layer.token_shift)
+    if part.receiving:
+        layer.gate_shift = torch.nn.Parameter(torch.empty(d_model))
+    begin_shifts(layer)
     layer.linear3 = None
     if part.mixture:
         add_mixture(layer, options or MixtureOptions(), d_model, d_ff)
@@ -93,3 +103,5 @@ def add_maps(
         layer.linear2 = torch.nn.Linear(d_ff, d_model, bias=part.biased)
     if part.gated:
         layer.linear3 = torch.nn.Linear(d_model, d_ff, bias=part.biased)
+    if part.receiving:
+        layer.gate = torch.nn.Linear(d_model, d_model, bias=False)

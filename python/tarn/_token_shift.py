@@ -4,7 +4,7 @@ token's."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -62,12 +62,15 @@ def channel_mix(
     places: RowPlaces,
     *,
     dropout: torch.nn.Module | float = 0.0,
+    gate: tuple[torch.Tensor, torch.Tensor | torch.nn.Module] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """W_2 drop(relu(W_1 (x + token_shift * (x' - x)))^2), x' the row before each (Peng et
     al. 2025, arXiv 2503.14456). x [B, T, D], or [B, D] for one row each -> the same
     shape; and the row before the next one, [B, D], where the rows follow a state. maps:
     W_1 and W_2, or modules that are called where they are no plain affine maps. dropout:
-    a probability, or a module in the same way."""
+    a probability, or a module in the same way. gate: the shift and the map of what
+    multiplies the result, sigmoid(W_g (x + gate_shift * (x' - x))) (Peng et al. 2024,
+    arXiv 2404.05892)."""
     rows = x[:, None] if x.dim() == 2 else x
     if places.kept is not None:
         rows = torch.where(places.kept.unsqueeze(-1), rows, rows.new_zeros(()))
@@ -90,6 +93,9 @@ def channel_mix(
         square_relu = torch.ops.tarn.entry_form.default
         hidden = square_relu(_product(maps[0], mixed), None, None, "square_relu")
         out = _product(maps[1], _dropped(hidden, dropout))
+    if gate is not None:
+        shifted = ops.token_shift(rows, gate[0], before=before)
+        out = torch.sigmoid(_product(gate[1], shifted)) * out
     return (out[:, 0] if x.dim() == 2 else out), last
 
 
@@ -125,8 +131,10 @@ def _dropped(x: torch.Tensor, dropout: torch.nn.Module | float) -> torch.Tensor:
 
 
 @torch.no_grad()
-def begin_token_shift(token_shift: torch.Tensor, layer: int = 0, layers: int = 1) -> None:
-    """Sets the trainer's initial values, which are those of RWKV-7's authors: the first
-    channels look back, those of later layers less."""
-    channel = torch.arange(token_shift.shape[0]) / token_shift.shape[0]
-    token_shift.copy_(1 - channel ** ((1 - layer / layers) ** 4))
+def begin_shifts(part: Any, layer: int = 0, layers: int = 1) -> None:
+    """Sets the trainer's initial values of a layer's feed-forward part, which are those of
+    RWKV-7's authors: the first channels look back, those of later layers less."""
+    for shift in (part.token_shift, part.gate_shift):
+        if shift is not None:
+            channel = torch.arange(shift.shape[0]) / shift.shape[0]
+            shift.copy_(1 - channel ** ((1 - layer / layers) ** 4))

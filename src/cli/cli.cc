@@ -23,6 +23,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", Train, "train a model on text (needs the training part)"},
     {"generate", Generate, "write text with a model, token by token"},
+    {"chat", Chat, "talk with a model that has a chat template"},
     {"draw", Draw, "draw or complete images with an image model"},
     {"classify", Classify, "classify texts, one per line"},
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},

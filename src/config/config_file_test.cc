@@ -153,6 +153,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"qkv_bias", "false"},
       {"out_bias", "false"},
       {"head_norm", "full"},
+      {"head_norm_eps", "0.25"},
       {"head_gate", "true"},
       {"score_scale", "0.125"},
       {"softcap", "50.0"},
@@ -170,18 +171,21 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"embedding_factor", "2.5"},
       {"residual_factor", "0.25"},
       {"logit_factor", "0.125"},
+      {"logit_softcap", "30.0"},
       {"branch_factor", "0.75"},
       {"input_norm", "true"},
       {"feed_forward_bias", "none"},
       {"head_bias", "false"},
       {"value_residual", "true"},
-      {"learned_bounds", "true"},
+      {"recurrent_in_bias", "true"},
+      {"recurrent_out_bias", "true"},
       {"mamba2_norm", "false"},
       {"mamba2_norm_first", "true"},
       {"least_step", "0.125"},
       {"most_step", "2.5"},
       {"selection_norm", "true"},
       {"selection_norm_eps", "0.25"},
+      {"learned_bounds", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -216,6 +220,7 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "qkv_bias",
                                        "out_bias",
                                        "head_norm",
+                                       "head_norm_eps",
                                        "head_gate",
                                        "score_scale",
                                        "softcap",
@@ -231,13 +236,15 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rotary_magnitude",
                                        "rotary_truncate",
                                        "value_residual",
-                                       "learned_bounds",
+                                       "recurrent_in_bias",
+                                       "recurrent_out_bias",
                                        "mamba2_norm",
                                        "mamba2_norm_first",
                                        "least_step",
                                        "most_step",
                                        "selection_norm",
-                                       "selection_norm_eps"};
+                                       "selection_norm_eps",
+                                       "learned_bounds"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

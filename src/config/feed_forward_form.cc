@@ -54,6 +54,14 @@ StateSpec LayerState(const ModelConfig& view) {
 }
 
 void CheckFeedForward(const ModelConfig& config) {
+  const bool parallel = config.parallel_residual;
+  if (parallel &&
+      (config.norm == Norm::kPost || config.arch == Arch::kSeq2seq)) {
+    RefuseKey("parallel_residual",
+              "false with norm 'post', which has no one row to add to, and for "
+              "arch 'seq2seq'",
+              "true");
+  }
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig view = LayerView(config, static_cast<int64_t>(i));
@@ -69,6 +77,12 @@ void CheckFeedForward(const ModelConfig& config) {
       RefuseKey("feed_forward",
                 StrCat(PartsFor(config.arch), " for arch 'seq2seq'"),
                 spec.name);
+    }
+    if (parallel && spec.state != nullptr) {
+      RefuseKey("parallel_residual",
+                StrCat("false with feed_forward '", spec.name,
+                       "', which carries a row"),
+                "true");
     }
     if (spec.check != nullptr) spec.check(view);
   }

@@ -4,14 +4,17 @@
 //                eq. (6))
 //   channel-mix  W_2 relu(W_1 (u + token_shift * (u' - u)))^2, u' the row
 //                before u in its sequence, zeros before the first (Peng et al.
-//                2025, arXiv 2503.14456; RWKV-6's form also has a gate)
+//                2025, arXiv 2503.14456)
+//   gated-channel-mix  the same times sigma(W_g (u + gate_shift * (u' - u)))
+//                (Peng et al. 2024, arXiv 2404.05892)
 //   none         nothing: the layer ends after its mixer
 //   geglu        W_2 (gelu(W_1 u) * W_3 u), the exact gelu (Shazeer 2020, eq.
 //                (6))
 //   relu2        W_2 relu(W_1 u)^2 (So et al. 2021, arXiv 2109.08668)
 //   moe          a mixture of experts (moe_form.h)
-// With feed_forward_bias "all" the maps of swiglu, geglu and relu2 have biases
-// as those of mlp, which lacks them with "none".
+//   geglu-tanh   geglu with gelu's other form, which has a tanh
+// With feed_forward_bias "all" the maps of swiglu, geglu, geglu-tanh and relu2
+// have biases as those of mlp, which lacks them with "none".
 #include "config/feed_forward_form.h"
 #include "config/feed_forward_spec.h"
 #include "config/model_config.h"
@@ -52,6 +55,13 @@ std::vector<NamedShape> ChannelMixShapes(const ModelConfig& c) {
   return shapes;
 }
 
+std::vector<NamedShape> GatedChannelMixShapes(const ModelConfig& c) {
+  std::vector<NamedShape> shapes = ChannelMixShapes(c);
+  shapes.insert(shapes.begin() + 1, {"gate_shift", {c.d_model}});
+  shapes.push_back({"gate.weight", {c.d_model, c.d_model}});
+  return shapes;
+}
+
 std::vector<NamedShape> NoShapes(const ModelConfig&) { return {}; }
 
 StateSpec ChannelMixState(const ModelConfig& c) {
@@ -72,7 +82,11 @@ std::vector<FeedForwardSpec> BuiltinFeedForwards() {
           {.name = "none", .weights = NoShapes, .seq2seq = false},
           {.name = "geglu", .weights = GatedShapes, .takes_biases = true},
           {.name = "relu2", .weights = PlainShapes, .takes_biases = true},
-          MoeFeedForward()};
+          MoeFeedForward(),
+          {.name = "geglu-tanh", .weights = GatedShapes, .takes_biases = true},
+          {.name = "gated-channel-mix",
+           .weights = GatedChannelMixShapes,
+           .state = ChannelMixState}};
 }
 
 }  // namespace tarn

@@ -46,11 +46,22 @@ Result<nlohmann::json> ReadObject(std::string_view json,
   return parsed;
 }
 
+constexpr const char* kOneStream =
+    "one residual stream of all layers, and softmax attention that reads all "
+    "tokens; several streams and an index of tokens cannot be run";
+
 // Types with a part that no model of tarn has.
 struct RefusedType {
   const char *model_type, *wanted;
 };
 constexpr RefusedType kRefused[] = {
+    {"bailing_hybrid",
+     "decays of low rank without a lower bound, heads of latent attention "
+     "without gates, and experts without groups"},
+    {"qwen4_exp", kOneStream},
+    {"qwen4_exp_text", kOneStream},
+    {"glm5_next", kOneStream},
+    {"glm5_next_text", kOneStream},
     {"zamba",
      "layers that read what the layer before them gives; shared "
      "blocks that also read the token's embedding cannot be run"},
@@ -81,9 +92,13 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), MambaImporters(), GraniteImporters(),
-          QwenImporters(), FalconImporters(), HybridImporters(),
-          NemotronImporters()}) {
+         {SoftmaxImporters(), WindowImporters(), GptImporters(),
+          MambaImporters(), GraniteImporters(), QwenImporters(),
+          DeltaImporters(), MinimaxImporters(), KimiImporters(),
+          FalconImporters(), HybridImporters(), NemotronImporters(),
+          LfmImporters(), GriffinImporters(), XlstmImporters(),
+          FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -165,6 +180,16 @@ Result<std::shared_ptr<const WeightSource>> ImportWeights(
   } catch (const Error& error) {
     return FormatError(error.where(), error.wanted(), error.given());
   }
+}
+
+Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
+                                    const std::string& where) {
+  const Result<nlohmann::json> object = ReadObject(json, where);
+  if (!object.ok()) return object;
+  const nlohmann::json none;
+  const nlohmann::json inner = object.value().value("text_config", none);
+  const nlohmann::json value = object.value().value(key, none);
+  return value.is_null() && inner.is_object() ? inner.value(key, none) : value;
 }
 
 std::vector<const char*> PublishedModelTypes() {

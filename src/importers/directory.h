@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,6 +38,12 @@ Result<ModelConfig> ImportConfig(std::string_view json,
 Result<std::shared_ptr<const WeightSource>> ImportWeights(
     std::string_view json, const ModelConfig& config,
     std::shared_ptr<const WeightSource> source);
+
+/// The value of a key that says nothing about the function, such as
+/// eos_token_id: of the file, or else of its text_config; null where both lack
+/// it.
+Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
+                                    const std::string& where);
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 

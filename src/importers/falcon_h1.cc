@@ -55,7 +55,7 @@ ModelConfig ReadFalconH1(PublishedConfig& from) {
   LayerConfig layer = {MixerKind("mamba2+full"), {}};
   const int64_t inner =
       from.Integer("mamba_d_ssm", 1, kMostFalcon,
-                   from.Holds("mamba_d_ssm") ? expanded : 1024);
+                   from.HasNull("mamba_d_ssm") ? expanded : 1024);
   layer.branches.push_back(
       {MixerKind("mamba2"), ReadMamba2(from, inner, config)});
   layer.branches.push_back(

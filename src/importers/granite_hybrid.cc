@@ -155,7 +155,7 @@ void AddParts(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
   const int64_t width = view.d_ff;
-  const WeightPart in = from.Shaped(theirs + "shared_mlp.input_linear.weight",
+  const WeightPart in = from(theirs + "shared_mlp.input_linear.weight",
                                     {2 * width, view.d_model});
   const WeightPart out = from(theirs + "shared_mlp.output_linear.weight");
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
@@ -167,7 +167,7 @@ void AddParts(const ModelConfig& view, const std::string& own,
   const std::string experts = theirs + "block_sparse_moe.";
   to.Add(own + "router.weight", from(experts + "router.layer.weight"));
   const WeightPart both =
-      from.Shaped(experts + "input_linear.weight",
+      from(experts + "input_linear.weight",
                   {KeyOf<int64_t>(view, "experts"),
                    2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
   to.Add(own + "experts.linear1", Halves(both, 0));

@@ -43,6 +43,10 @@ ModelConfig ReadBamba(PublishedConfig& from) {
     config.layers.push_back(
         {MixerKind(is_full ? "full" : "mamba2"), is_full ? softmax : mamba});
   }
+  if (full.empty()) {  // Mamba-2 rotates nothing
+    config.positions = Positions::kNone;
+    SetKey(config, "rotary_width", 0);
+  }
   return config;
 }
 

@@ -57,9 +57,8 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   const int64_t keys = (groups > 0 ? groups : config.n_heads) * config.d_key;
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
   const int64_t all = values + 2 * keys;
-  const WeightPart in =
-      from.Shaped(theirs + "in_proj.weight",
-                  {values + all + config.n_heads, config.d_model});
+  const WeightPart in = from(theirs + "in_proj.weight",
+                             {values + all + config.n_heads, config.d_model});
   int64_t first = 0;
   const auto rows = [&](const char* name, int64_t count, float factor) {
     to.Add(own + name, Times(in.Rows({first, first + count}), factor));
@@ -76,10 +75,9 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
                                 part.Rows({0, values})});
   };
   to.Add(own + "convolution.weight",
-         turned(from.Shaped(theirs + "conv1d.weight", {all, 1, width})
+         turned(from(theirs + "conv1d.weight", {all, 1, width})
                     .Reshaped({all, width})));
-  to.Add(own + "convolution.bias",
-         turned(from.Shaped(theirs + "conv1d.bias", {all})));
+  to.Add(own + "convolution.bias", turned(from(theirs + "conv1d.bias", {all})));
   for (const char* name : {"A_log", "D", "dt_bias"}) {
     to.Add(own + name, from(theirs + name));
   }
@@ -98,15 +96,15 @@ void AddMamba1(const ModelConfig& config, const std::string& own,
   const int64_t rank = KeyOf<int64_t>(config, "gate_rank");
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
   const WeightPart in =
-      from.Shaped(theirs + "in_proj.weight", {2 * channels, config.d_model});
+      from(theirs + "in_proj.weight", {2 * channels, config.d_model});
   to.Add(own + "value_projection.weight", in.Rows({0, channels}));
   to.Add(own + "gate_projection.weight", in.Rows({channels, 2 * channels}));
   to.Add(own + "convolution.weight",
-         from.Shaped(theirs + "conv1d.weight", {channels, 1, width})
+         from(theirs + "conv1d.weight", {channels, 1, width})
              .Reshaped({channels, width}));
   to.Add(own + "convolution.bias", from(theirs + "conv1d.bias"));
   const WeightPart x =
-      from.Shaped(theirs + "x_proj.weight", {rank + 2 * states, channels});
+      from(theirs + "x_proj.weight", {rank + 2 * states, channels});
   to.Add(own + "decay_down_projection.weight", x.Rows({0, rank}));
   to.Add(own + "key_projection.weight", x.Rows({rank, rank + states}));
   to.Add(own + "query_projection.weight",

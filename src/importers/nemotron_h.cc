@@ -164,7 +164,7 @@ ModelConfig ReadNemotronH(PublishedConfig& from) {
   }
   SetKey(config, "qkv_bias", false);
   SetKey(config, "out_bias", false);
-  config.tied_head = from.Flag("tie_word_embeddings", false);
+  from.Ignore({"tie_word_embeddings"});  // transformers has a head in any case
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("mlp_hidden_act", "relu2");
   from.Want("attention_bias", false);

@@ -49,10 +49,6 @@ bool PublishedConfig::HasWord(const char* key, const char* word) {
   return true;
 }
 
-bool PublishedConfig::Holds(const char* key) const {
-  return object_.contains(key);
-}
-
 const nlohmann::json* PublishedConfig::Find(const char* key) {
   read_.insert(key);
   const auto found = object_.find(key);

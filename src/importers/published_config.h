@@ -24,6 +24,9 @@ class PublishedConfig {
 
   const std::string& where() const { return where_; }
   bool Has(const char* key) const;
+  /// Whether the key is there and holds null, which some classes read as
+  /// another thing than its absence.
+  bool HasNull(const char* key) const;
   /// Whether the key is there, if only as null.
   bool Holds(const char* key) const;
   /// Whether the key holds this text; marks it as read if so.

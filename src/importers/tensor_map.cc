@@ -41,13 +41,26 @@ WeightPart PublishedTensors::operator()(const std::string& name) {
   return WeightPart(source_, name);
 }
 
-WeightPart PublishedTensors::Shaped(const std::string& name,
-                                    const std::vector<int64_t>& shape) {
+WeightPart PublishedTensors::operator()(const std::string& name,
+                                        const std::vector<int64_t>& shape) {
   if (source_ == nullptr) return WeightPart::Named(name, shape);
   WeightPart part = (*this)(name);
   if (part.shape() == shape) return part;
   throw FormatError(Where(name), StrCat("shape ", ShapeText(shape)),
                     ShapeText(part.shape()));
+}
+
+WeightPart PublishedTensors::Reshaped(const std::string& name,
+                                      const std::vector<int64_t>& shape) {
+  const WeightPart part = (*this)(name);
+  const auto numbers = [](const std::vector<int64_t>& sizes) {
+    int64_t product = 1;  // of sizes of a file or of a checked configuration
+    for (const int64_t size : sizes) product *= size;
+    return product;
+  };
+  if (numbers(part.shape()) == numbers(shape)) return part.Reshaped(shape);
+  throw FormatError(Where(name), StrCat("the numbers of ", ShapeText(shape)),
+                    StrCat("shape ", ShapeText(part.shape())));
 }
 
 bool PublishedTensors::Same(const std::string& one,

@@ -25,16 +25,21 @@ class PublishedTensors {
                    PublishedConfig config)
       : source_(std::move(source)), config_(std::move(config)) {}
 
-  /// For what no key of tarn's holds, such as factors of single matrices.
+  /// What the configuration says about tensors alone: which there are, and how
+  /// they are called. The importer's other half read all of it.
   PublishedConfig& config() { return config_; }
-
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
-  /// The tensor, which has to have this shape. Throws FormatError. What is cut,
-  /// turned or reshaped must be asked for so, for the way back; of a tensor
+  /// The same of a tensor with this shape; FormatError for another one. What is
+  /// cut or turned must be asked for so in types that are published; of a tensor
   /// that becomes one of tarn's as it is, the shape is known.
-  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
+  /// The tensor's numbers in this shape. Throws FormatError where they are more
+  /// or fewer.
+  WeightPart Reshaped(const std::string& name,
+                      const std::vector<int64_t>& shape);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.

@@ -91,13 +91,16 @@ Result<Tokenizer> Tokenizer::Open(const std::string& dir,
         StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
         StrCat("\"", Name(tokenizer.value().kind()), "\""));
   }
-  if (tokenizer.value().vocab_size() > config.vocab_size) {
-    return FormatError(
-        StrCat(kTokenizerFile, ": entries"),
-        StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
-        StrCat(tokenizer.value().vocab_size()));
-  }
+  if (auto error = tokenizer.value().CheckFits(config)) return *error;
   return tokenizer;
+}
+
+std::optional<Error> Tokenizer::CheckFits(const ModelConfig& config) const {
+  if (vocab_size() <= config.vocab_size) return std::nullopt;
+  return FormatError(
+      StrCat(kTokenizerFile, ": entries"),
+      StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
+      StrCat(vocab_size()));
 }
 
 Result<Tokenizer> Tokenizer::OpenFile(const std::string& path) {

@@ -398,12 +398,10 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-// Each number mapped by a function of it, of which `back` is the inverse.
-template <typename F, typename G>
-class MappedNode final : public OverNode {
+class ScaledNode final : public OverNode {
  public:
-  MappedNode(WeightNode from, F f, G back)
-      : OverNode(std::move(from)), f_(f), back_(back) {
+  ScaledNode(WeightNode from, float factor, float term)
+      : OverNode(std::move(from)), factor_(factor), term_(term) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -414,7 +412,9 @@ class MappedNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = f_(first[c]);
+      for (int64_t c = 0; c < columns.size(); ++c) {
+        *out++ = factor_ * first[c] + term_;
+      }
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -427,13 +427,12 @@ class MappedNode final : public OverNode {
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
     std::vector<float> mapped(numbers, numbers + rows.size() * columns.size());
-    for (float& number : mapped) number = back_(number);
+    for (float& number : mapped) number = (number - term_) / factor_;
     from_->Write(rows, columns, mapped.data(), sink);
   }
 
  private:
-  const F f_;
-  const G back_;
+  const float factor_, term_;
 };
 
 class FilledNode final : public LeafNode {
@@ -503,17 +502,11 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  const auto f = [factor](float x) { return factor * x; };
-  const auto back = [factor](float x) { return x / factor; };
-  return std::make_shared<MappedNode<decltype(f), decltype(back)>>(
-      std::move(from), f, back);
+  return std::make_shared<ScaledNode>(std::move(from), factor, 0.0f);
 }
 
 WeightNode ShiftedBy(WeightNode from, float term) {
-  const auto f = [term](float x) { return term + x; };
-  const auto back = [term](float x) { return x - term; };
-  return std::make_shared<MappedNode<decltype(f), decltype(back)>>(
-      std::move(from), f, back);
+  return std::make_shared<ScaledNode>(std::move(from), 1.0f, term);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {

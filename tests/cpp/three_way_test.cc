@@ -272,11 +272,20 @@ std::vector<ModelConfig> GatedConfigs() {
                              "deltanet:conv_width=0",
                              "gdn:key_heads=2:conv_width=8",
                              "kda:key_heads=2:conv_width=2:gate_rank=5",
+                             "gla:gate_activation=none,kda:gate_bias=true",
+                             "gdn:gate_activation=sigmoid:output_norm_eps=0.1",
+                             "deltanet:gate_activation=silu",
                              "mamba2,mamba2,full",
                              "kda,full",
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "short-conv",
+                             "short-conv:conv_width=8:conv_bias=true,full",
+                             "rg-lru",
+                             "rg-lru:conv_width=0,short-conv:conv_width=2",
+                             "mlstm",
+                             "mlstm:gate_softcap=0.0,full",
                              "mamba1:selection_norm=true",
                              "mamba1:selection_norm=true:selection_norm_eps=0."
                              "3,full",
@@ -298,7 +307,9 @@ std::vector<ModelConfig> GatedConfigs() {
     add(layers, Positions::kRotary);
   }
   for (const char* layers :
-       {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full"}) {
+       {"rwkv6", "rwkv7", "rwkv7:gate_rank=3,rwkv6:gate_rank=5,full",
+        "rwkv7:rate_rank=3:output_gate_rank=5:unit_eps=0.1,"
+        "rwkv6:shift_rank=3:output_norm_eps=0.1"}) {
     add(layers, Positions::kNone);
   }
   // Other feed-forward parts, none among them: one for all layers, or by layer.
@@ -354,7 +365,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     for (const char* layers :
          {"full:key_heads=2", "full:key_heads=1:out_bias=false",
           "full:key_heads=2:qkv_bias=false:out_bias=false:head_norm=head",
-          "full:head_norm=full:key_heads=2",
+          "full:head_norm=full:key_heads=2:head_norm_eps=0.5",
           "full:head_gate=true:head_norm=head", "full:window=1",
           "full:window=40:key_heads=2", "full:softcap=1.5:score_scale=0.7",
           "full:sinks=true:softcap=0.5",
@@ -374,7 +385,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   }
   add("full:latent_width=12:qkv_bias=false", Positions::kNone);
   add("full:latent_width=9:shared_key_width=4:query_latent_width=10:"
-      "qkv_bias=false:out_bias=false",
+      "qkv_bias=false:out_bias=false:head_norm_eps=0.5",
       Positions::kNone);
   for (const char* layers :
        {"full:latent_width=12:shared_key_width=4:rotary_width=4:qkv_bias=false",
@@ -434,6 +445,12 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  for (const char* mixer : {"retnet", "mamba2", "gla", "hgrn2", "deltanet",
+                            "gdn", "kda", "mamba1"}) {
+    add((std::string(mixer) + ":recurrent_in_bias=true:recurrent_out_bias=true")
+            .c_str(),
+        std::string(mixer) == "retnet" ? Positions::kRotary : Positions::kNone);
+  }
   add("hgrn2:learned_bounds=true", Positions::kNone);
   add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
       Positions::kRotary);
@@ -488,8 +505,9 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
   const std::vector<const char*> patterns =
       arch == Arch::kDecoder
           ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
-                                     "mamba2:feed_forward=channel-mix,full"}
-          : std::vector<const char*>{"full", "linear"};
+                                     "mamba2:feed_forward=channel-mix,full",
+                                     "gdn:norm=none,full:norm=after,linear"}
+          : std::vector<const char*>{"full", "linear", "linear:norm=both,full"};
   for (const char* layers : patterns) {
     for (const Norm norm :
          {Norm::kPost, Norm::kPre, Norm::kAfter, Norm::kBoth, Norm::kNone}) {
@@ -506,6 +524,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.embedding_factor = 5.5;
           config.residual_factor = 0.4;
           config.logit_factor = 4;
+          config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
         ++row;

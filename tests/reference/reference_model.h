@@ -84,7 +84,11 @@ class ReferenceModel {
     for (const Row& row : x) {
       logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
                               "predictor.bias", row));
-      for (double& logit : logits.back()) logit *= config_.logit_factor;
+      for (double& logit : logits.back()) {
+        logit *= config_.logit_factor;
+        const double cap = config_.logit_softcap;
+        if (cap > 0) logit = cap * std::tanh(logit / cap);
+      }
     }
     return logits;
   }
@@ -174,8 +178,8 @@ class ReferenceModel {
   // x + f(norm(x)), norm(x + f(x)), x + norm(f(x)), x + norm_after(f(norm(x)))
   // or x + f(x), with a factor of what is added.
   template <typename F>
-  void Sublayer(const std::string& norm, const F& f, Rows& x) const {
-    const std::string place = Name(config_.norm);
+  void Sublayer(const std::string& norm, const std::string& place, const F& f,
+                Rows& x) const {
     Rows in;
     for (const Row& row : x) {
       in.push_back(place == "pre" || place == "both" ? Norm(norm, row) : row);
@@ -194,8 +198,9 @@ class ReferenceModel {
   void Layer(int64_t i, const std::string& stack, const std::string& attention,
              bool causal, const Rows* memory, Rows& x) const {
     const std::string name = stack + std::to_string(i) + ".";
+    const std::string place = Name(LayerView(config_, i).norm);
     Sublayer(
-        name + "norm1",
+        name + "norm1", place,
         [&](const Rows& in) {
           return Attention(LayerView(config_, i), name + attention, in, in,
                            causal, config_.positions == Positions::kRotary);
@@ -203,7 +208,7 @@ class ReferenceModel {
         x);
     if (memory != nullptr) {
       Sublayer(
-          name + "norm2",
+          name + "norm2", place,
           [&](const Rows& in) {
             return Attention(CrossView(config_), name + "cross_attention.", in,
                              *memory, false, false);
@@ -213,13 +218,24 @@ class ReferenceModel {
     const std::string part = Name(LayerView(config_, i).feed_forward);
     if (part == "none") return;
     Sublayer(
-        name + (memory != nullptr ? "norm3" : "norm2"),
+        name + (memory != nullptr ? "norm3" : "norm2"), place,
         [&](const Rows& in) { return FeedForward(part, name, in); }, x);
   }
 
   Rows FeedForward(const std::string& part, const std::string& name,
                    const Rows& x) const {
     if (part == "channel-mix") return ChannelMix(name, x);
+    if (part == "gated-channel-mix") {
+      Rows out = ChannelMix(name, x);
+      for (size_t t = 0; t < x.size(); ++t) {
+        const Row gate =
+            Linear(name + "gate", Shifted(name + "gate_shift", x, t));
+        for (size_t i = 0; i < gate.size(); ++i) {
+          out[t][i] /= 1 + std::exp(-gate[i]);
+        }
+      }
+      return out;
+    }
     if (part == "moe") return Mixture(name, x);
     Rows out;
     for (const Row& row : x) {
@@ -298,15 +314,19 @@ class ReferenceModel {
   }
 
   // Peng et al. 2025, arXiv 2503.14456: a row and the one before it.
+  Row Shifted(const std::string& shift, const Rows& x, size_t t) const {
+    Row mixed = x[t];
+    for (size_t i = 0; i < mixed.size(); ++i) {
+      const double before = t == 0 ? 0 : x[t - 1][i];
+      mixed[i] += (before - x[t][i]) * tensors_.at(shift)[i];
+    }
+    return mixed;
+  }
+
   Rows ChannelMix(const std::string& name, const Rows& x) const {
     Rows out;
     for (size_t t = 0; t < x.size(); ++t) {
-      Row mixed = x[t];
-      for (size_t i = 0; i < mixed.size(); ++i) {
-        const double before = t == 0 ? 0 : x[t - 1][i];
-        mixed[i] += (before - x[t][i]) * tensors_.at(name + "token_shift")[i];
-      }
-      Row h = Linear(name + "linear1", mixed);
+      Row h = Linear(name + "linear1", Shifted(name + "token_shift", x, t));
       for (double& v : h) v = v > 0 ? v * v : 0;
       out.push_back(Linear(name + "linear2", h));
     }

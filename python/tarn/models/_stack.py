@@ -11,7 +11,7 @@ import torch
 from tarn import _tables as tables
 from tarn._configurations import layer_views
 from tarn._moe_part import MixtureOptions
-from tarn._token_shift import begin_token_shift
+from tarn._token_shift import begin_shifts
 from tarn.attention import AttentionLayer
 from tarn.builders.attention_builders import AttentionBuilder
 from tarn.feature_maps import by_name
@@ -108,6 +108,8 @@ def _block(view: Config) -> dict[str, Any]:
     kinds = ("norm_kind", "feed_forward", "feed_forward_bias")
     factors = ("residual_factor", "norm_offset")
     arguments = {name: view[name] for name in (*same, *kinds, *factors)}
+    if view["parallel_residual"]:  # of encoders' layers alone
+        arguments["parallel_residual"] = True
     if view["feed_forward"] == "moe":
         names = (field.name for field in dataclasses.fields(MixtureOptions))
         arguments["moe"] = MixtureOptions(**{name: view[name] for name in names})
@@ -126,8 +128,7 @@ def make_encoder(config: Config, causal: bool) -> TransformerEncoder:
         for index, view in enumerate(layer_views(config, config["n_layers"]))
     ]
     for index, layer in enumerate(layers):
-        if layer.token_shift is not None:
-            begin_token_shift(layer.token_shift, index, len(layers))
+        begin_shifts(layer, index, len(layers))
     return TransformerEncoder(layers, _final_norm(config))
 
 

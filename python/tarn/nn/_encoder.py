@@ -15,7 +15,7 @@ from tarn._fused import Branch, has_no_hooks, unbiased
 from tarn._hooks import call, heard, hooked
 from tarn._moe_part import MixtureOptions, mixture
 from tarn._stacks import with_carried
-from tarn._token_shift import RowPlaces, begin_token_shift, channel_mix, places_after
+from tarn._token_shift import RowPlaces, begin_shifts, channel_mix, places_after
 from tarn.attention.attention_layer import advanced
 from tarn.nn._attention import Attention, make_attention
 from tarn.nn._mixer import Mixer
@@ -82,6 +82,8 @@ class EncoderLayer(torch.nn.Module):
     attention: Attention | Mixer | ParallelMixer
     part: FeedForwardPart
     token_shift: torch.nn.Parameter | None
+    gate_shift: torch.nn.Parameter | None
+    gate: Any
     linear1: torch.nn.Linear
     linear2: torch.nn.Linear
     linear3: torch.nn.Linear | None
@@ -112,7 +114,7 @@ class EncoderLayer(torch.nn.Module):
         if self.part.shifting and not causal:
             raise ValueError(
                 "EncoderLayer: feed_forward: want 'mlp' or 'swiglu' where a token reads later "
-                "ones, got 'channel-mix'"
+                f"ones, got {feed_forward!r}"
             )
         if not 0 <= dropout < 1:
             raise ValueError(f"EncoderLayer: dropout: want a number in [0, 1), got {dropout}")
@@ -256,7 +258,13 @@ class EncoderLayer(torch.nn.Module):
         plain = all(_plain(part, torch.nn.Linear, biased) for part in parts)
         if self.token_shift is not None:
             given = (maps[0].weight, maps[1].weight) if plain else maps
-            rows, carried = channel_mix(x, self.token_shift, given, places, dropout=dropout)
+            gate = None
+            if self.gate_shift is not None:
+                own = _plain(self.gate, torch.nn.Linear, False)
+                gate = (self.gate_shift, self.gate.weight if own else self.gate)
+            rows, carried = channel_mix(
+                x, self.token_shift, given, places, dropout=dropout, gate=gate
+            )
             return Branch(rows), carried
         if not plain or not self.part.kernel:
             return Branch(self._composed(x, dropout)), None
@@ -309,8 +317,8 @@ class Encoder(torch.nn.Module):
             for _ in range(n_layers)
         )
         for index, made in enumerate(self.layers):
-            if isinstance(made, EncoderLayer) and made.token_shift is not None:
-                begin_token_shift(made.token_shift, index, n_layers)
+            if isinstance(made, EncoderLayer):
+                begin_shifts(made, index, n_layers)
         self.norm = torch.nn.LayerNorm(d_model, eps=norm_eps) if final_norm else None
 
     def forward(self, x: torch.Tensor, key_mask: torch.Tensor | None = None) -> torch.Tensor:

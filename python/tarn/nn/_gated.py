@@ -13,19 +13,9 @@ from tarn import ops
 from tarn._fused import Branch
 from tarn._passed_rows import PassedRows, want_passed
 from tarn._rotary_rows import rotary_rows
-from tarn.nn._gated_parts import (
-    convolve,
-    kept_rows,
-    left_to,
-    products,
-    split,
-    want_read,
-    wide,
-)
+from tarn.nn._gated_parts import convolve, kept_rows, left_to, products, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors, register_mixer
-
-_MOST_MAPS = 4  # of tarn.ops.layer_heads
 
 
 class GatedMixer(GatedWeights):
@@ -106,7 +96,7 @@ class GatedMixer(GatedWeights):
         not kept are zeros in front of it, so that gradients of the maps do not meet
         them, and after it."""
         maps = [getattr(self, name) for name in self._first_maps]
-        packed = kept_rows(products(kept_rows(x, kept), maps, _MOST_MAPS), kept)
+        packed = kept_rows(products(kept_rows(x, kept), maps), kept)
         found = iter(packed.split_with_sizes(self._widths, 2))
         mixed = next(found)
         gate: Any = None
@@ -119,7 +109,8 @@ class GatedMixer(GatedWeights):
         if self.form["delta"]:
             betas = next(found)
         if self.form["low_rank_output_gate"]:
-            gate = ops.affine(gate, self.gate_up_projection.weight)
+            up = self.gate_up_projection
+            gate = ops.affine(gate, up.weight, up.bias)
         if self.form["gate"] in ("channel", "log-sigmoid"):
             up = self.decay_up_projection
             decay = ops.affine(decay, up.weight, up.bias)
@@ -210,7 +201,7 @@ class GatedMixer(GatedWeights):
             split(heads.flatten(2), groups),
             weight if self.form["span"] == "head" else weight.view(groups, -1),
             gate=None if gate is None else split(gate, groups),
-            eps=self.view["norm_eps"],
+            eps=self.view["output_norm_eps"] or self.view["norm_eps"],
             activation="sigmoid" if self.form["output_gate"] == "sigmoid" else "silu",
             gate_first=self.form["gate_first"],
         ).flatten(2)

@@ -21,6 +21,17 @@ _FIRST = (
 _RATES = (1.0, 16.0)  # the initial ones of a decay
 
 
+def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
+    """The row as the keys of one layer have it."""
+    form = dict(row)
+    if view["gate_activation"] != "own" and not form["skip"]:
+        form["output_gate"] = view["gate_activation"]
+    if form["skip"]:
+        form["gate_first"] = not view["mamba2_norm_first"]
+    form["low_rank_output_gate"] &= form["output_gate"] != "none"
+    return form
+
+
 class GatedWeights(RecurrentMixer):
     """What a GatedMixer owns, and the sizes that follow from its view."""
 
@@ -40,10 +51,9 @@ class GatedWeights(RecurrentMixer):
         super().__init__(view)
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
-        self.form: dict[str, Any] = dict(row["form"])
+        self.form: dict[str, Any] = _form_of(row["form"], view)
         self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
         if self.form["skip"]:
-            self.form["gate_first"] = not view["mamba2_norm_first"]
             self.steps = view["least_step"], view["most_step"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]

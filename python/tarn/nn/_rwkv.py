@@ -19,7 +19,6 @@ from tarn.nn._mixer import Tensors, View, register_mixer
 from tarn.nn._recurrent_mixer import RecurrentMixer
 
 _LARGEST_DECAY = math.exp(-0.5)  # of RWKV-7
-_UNIT_EPS = 1e-6  # under the root of a key's length
 
 
 class RwkvMixer(RecurrentMixer):
@@ -134,7 +133,8 @@ class RwkvMixer(RecurrentMixer):
         if self.seven:
             factors = self._map("gate_up", torch.sigmoid(self._map("gate_down", rows[4])))
             rates = torch.sigmoid(self._map("rate_up", self._map("rate_down", rows[5])))
-            unit = ops.unit_norm(self._split(keys * self.key_scale), eps=_UNIT_EPS).to(keys.dtype)
+            unit = self._split(keys * self.key_scale)
+            unit = ops.unit_norm(unit, eps=self.view["unit_eps"]).to(keys.dtype)
             mixed = torch.ops.tarn.entry_form.default(keys, rates, self.key_rate, "mixed_gate")
             keys = kept_rows(self._split(mixed), kept)
             writes = kept_rows(unit * self._split(rates), kept)
@@ -206,7 +206,7 @@ class RwkvMixer(RecurrentMixer):
             self.norm.weight.view(self.heads, self.d_key),
             self.norm.bias.view(self.heads, self.d_key),
             None if self.seven else self._split(factors),
-            eps=self.view["norm_eps"] * self.d_key,
+            eps=self.view["output_norm_eps"] or self.view["norm_eps"] * self.d_key,
             centred=True,
         )
         if not self.seven:

@@ -12,7 +12,6 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
-from tarn._rotary_rows import rotary_rows
 from tarn.nn._gated_parts import left_to, products, split, want_read
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mixer import Mixer, View, register_mixer
@@ -49,7 +48,7 @@ class SoftmaxMixer(SoftmaxBase):
         if self.kind == _GATED:
             self._norm = "head" if view["query_key_norm"] else "none"
         self._rotated: int = 0
-        if view["positions"] == "rotary":
+        if view["positions"] == "rotary" and view["rotate"]:
             self._rotated = view["rotary_width"] or view["d_key"]
         self._context = view["local_context"] if self.kind == "local" else 0
         self._window = self._context // 2 + 1 if self._context else view["window"]
@@ -60,7 +59,7 @@ class SoftmaxMixer(SoftmaxBase):
     def _project(self, x: torch.Tensor, places: torch.Tensor) -> dict[str, torch.Tensor]:
         want_read(self, (*self._first_maps, "out_projection"))
         maps = [getattr(self, name) for name in self._first_maps]
-        parts = products(x, maps, len(maps)).split_with_sizes(self._widths, 2)
+        parts = products(x, maps).split_with_sizes(self._widths, 2)
         counts = (self.heads, self.key_heads, self.key_heads, self.heads)
         names = ("queries", "keys", "values", "gate")
         found: dict[str, torch.Tensor] = dict(zip(names, parts, strict=False))
@@ -75,7 +74,7 @@ class SoftmaxMixer(SoftmaxBase):
             for name, norm in (("queries", self.query_norm), ("keys", self.key_norm)):
                 found[name] = self._normed(found[name], norm)
         if self._rotated:
-            rows = rotary_rows(self.view, places, self._rotated)
+            rows = self._tables(places, self._rotated)
             for name in ("queries", "keys"):
                 found[name] = self._rotate(found[name], self._rotated, rows)
         return found

@@ -2,8 +2,13 @@
 
 #include <cmath>
 
+#include "mixers/common/spec_output_norm.h"
+
 namespace tarn {
 namespace {
+
+// The words of `gate_activation`: the mixer's own gate, or those of OutputGate.
+enum class GateActivation { kOwn, kNone, kSilu, kSigmoid };
 
 constexpr int64_t kGlaRank = 16;  // Yang et al. 2023, section 5
 
@@ -89,6 +94,13 @@ GatedForm FormOf(const GatedForm& row, const ModelConfig& layer) {
     form.norm = KeyOf<bool>(layer, "mamba2_norm");
     form.gate_first = !KeyOf<bool>(layer, "mamba2_norm_first");
   }
+  const auto gate = KeyOf<GateActivation>(layer, "gate_activation");
+  if (gate != GateActivation::kOwn && !form.skip) {
+    form.output_gate = static_cast<OutputGate>(static_cast<int>(gate) - 1);
+  }
+  if (form.output_gate == OutputGate::kNone) form.low_rank_output_gate = false;
+  form.output_gate_bias =
+      form.low_rank_output_gate && KeyOf<bool>(layer, "gate_bias");
   return form;
 }
 
@@ -114,15 +126,18 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
-  s.least_step = s.most_step = 0.0f;
+  s.norm_eps = OutputNormEps(layer);
+  s.least_step = s.most_step = 0.0;
   if (form.skip) {
-    s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
-    s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
+    s.least_step = KeyOf<double>(layer, "least_step");
+    s.most_step = KeyOf<double>(layer, "most_step");
   }
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
           : 1.0f;
+  s.in_bias = KeyOf<bool>(layer, "recurrent_in_bias");
+  s.out_bias = KeyOf<bool>(layer, "recurrent_out_bias");
   s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");
   s.reads_bounds = s.learns_bounds && layer.reads_passed;
   s.depth =

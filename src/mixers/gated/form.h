@@ -51,8 +51,9 @@ struct GatedForm {
   bool scaled = true;    // queries by K^-1/2
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
-  bool gate_first = false;  // norm(o act(z)), not norm(o) act(z)
-  bool norm = true;         // else o act(z)
+  bool output_gate_bias = false;  // of the low-rank one's second map
+  bool gate_first = false;        // norm(o act(z)), not norm(o) act(z)
+  bool norm = true;               // else o act(z)
   NormSpan span = NormSpan::kHead;
   bool skip = false;  // v = dt x and o + D x, of Mamba-2
   bool rotary = false;
@@ -83,20 +84,23 @@ struct GatedSizes {
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
-  // Bounds that the model learns (kBounded): whether the layer's own are a row
-  // of a table for all `depth` layers, which the first such layer holds and the
-  // others read.
-  bool learns_bounds, reads_bounds;
-  int64_t depth;
-  float least_step, most_step;      // between which dt is kept; most 0: no end
+  bool in_bias, out_bias;           // of the maps of a row and of the last one
+  double least_step, most_step;  // between which dt is kept; most 0: no end
 
   /// Whether dt is kept between two numbers.
   bool limited_steps() const { return least_step > 0 || most_step > 0; }
   /// dt, kept between them.
   float Limited(float step) const {
-    const float most = most_step > 0 ? std::min(step, most_step) : step;
-    return std::max(most, least_step);
+    const float most =
+        most_step > 0 ? std::min(step, static_cast<float>(most_step)) : step;
+    return std::max(most, static_cast<float>(least_step));
   }
+  double norm_eps;  // of the output norm
+  // Bounds that the model learns (kBounded): whether the layer's own are a row
+  // of a table for all `depth` layers, which the first such layer holds and the
+  // others read.
+  bool learns_bounds, reads_bounds;
+  int64_t depth;
 };
 
 /// All rows, in the order of the registry.

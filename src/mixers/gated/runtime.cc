@@ -84,17 +84,17 @@ class Gated final : public RuntimeMixer {
       convolution_ = RuntimeConvolution(tensors, s_.channels, s_.width,
                                         form.convolution_bias);
     }
-    in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, /*biases=*/false);
+    in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, s_.in_bias);
     if (form.low_rank()) {
       decay_up_ = tensors.Stack({"decay_up_projection"}, {s_.gates}, s_.rank,
                                 form.gate == DecayGate::kLogSigmoid);
     }
     if (form.low_rank_output_gate) {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
-                               /*biases=*/false);
+                               form.output_gate_bias);
     }
-    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
-                         /*biases=*/false);
+    out_ =
+        tensors.Stack({"out_projection"}, {s_.d_model}, s_.values, s_.out_bias);
     gates_ = {.form = RowForm(form.gate),
               .count = s_.gates,
               .rates = v_.rates.data(),
@@ -104,7 +104,7 @@ class Gated final : public RuntimeMixer {
               .scale = 1.0f / kLogSigmoidDivisor};
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
-             .eps = layer.norm_eps,
+             .eps = s_.norm_eps,
              .activation = form.output_gate == OutputGate::kSigmoid
                                ? NormGate::kSigmoid
                                : NormGate::kSilu,

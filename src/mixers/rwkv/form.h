@@ -43,13 +43,15 @@ struct RwkvSizes {
   int64_t d_model, heads, d_key;
   int64_t width;       // heads * d_key
   int64_t inputs;      // rows of token_shift: 6, or 5 in RWKV-6
-  int64_t rank;        // of decays and rates
+  int64_t rank;        // of decays
+  int64_t rate_rank;   // of rates, RWKV-7
   int64_t gate_rank;   // of the output gate, RWKV-7
   int64_t shift_rank;  // of the shifts, RWKV-6
   int64_t value_rank;  // of the share of the first layer's values, RWKV-7
   bool passes_values;  // whether layers share the values of the first one
   bool reads_values;   // whether this layer is a later one
-  double norm_eps;     // of the group norm: d_key times the model's
+  double norm_eps;     // of the group norm
+  float unit_eps;      // under the root of a key's length, RWKV-7
 };
 
 /// Whether a mixer of that name is one of the two.

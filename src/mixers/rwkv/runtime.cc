@@ -11,7 +11,6 @@
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/token_shift/token_shift.h"
 #include "kernels/unit_norm/unit_norm.h"
-#include "mixers/gated/form.h"
 #include "mixers/rwkv/runtime_token_shift.h"
 
 namespace tarn::mixers {
@@ -33,8 +32,8 @@ class Seven final : public TokenShift {
     w_value_ = matrix("value_projection", w, d);
     decay_down_w_ = matrix("decay_down_projection", s_.rank, d);
     decay_up_ = matrix("decay_up_projection", w, s_.rank, true);
-    rate_down_w_ = matrix("rate_down_projection", s_.rank, d);
-    rate_up_ = matrix("rate_up_projection", w, s_.rank, true);
+    rate_down_w_ = matrix("rate_down_projection", s_.rate_rank, d);
+    rate_up_ = matrix("rate_up_projection", w, s_.rate_rank, true);
     gate_down_w_ = matrix("gate_down_projection", s_.gate_rank, d);
     gate_up_ = matrix("gate_up_projection", w, s_.gate_rank);
     if (s_.reads_values) {
@@ -43,7 +42,7 @@ class Seven final : public TokenShift {
       value_down_ = Keep(s_.value_rank);
       share_ = Keep(w);
     }
-    rate_down_ = Keep(s_.rank);
+    rate_down_ = Keep(s_.rate_rank);
     gate_down_ = Keep(s_.gate_rank);
     rate_ = Keep(w);  // a, then what is written: c a
     reads_ = Keep(w);
@@ -164,7 +163,7 @@ class Seven final : public TokenShift {
                                  .weight = key_rate_.data()};
     SerialExecutor serial;
     EntryFormForward(mixed, mixed.x, serial);
-    UnitRow(s_.heads, s_.d_key, kUnitEps, reads);
+    UnitRow(s_.heads, s_.d_key, s_.unit_eps, reads);
     for (int64_t i = 0; i < s_.width; ++i) rate[i] *= -reads[i];
   }
 

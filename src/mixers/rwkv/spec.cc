@@ -1,7 +1,9 @@
 #include "mixers/rwkv/spec.h"
 
+#include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/spec_output_norm.h"
 #include "mixers/rwkv/form.h"
 
 namespace tarn::mixers::rwkv {
@@ -26,8 +28,8 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
   add("decay_up_projection.weight", {w, s.rank});
   add("decay_up_projection.bias", {w});
   if (s.seven) {
-    add("rate_down_projection.weight", {s.rank, d});
-    add("rate_up_projection.weight", {w, s.rank});
+    add("rate_down_projection.weight", {s.rate_rank, d});
+    add("rate_up_projection.weight", {w, s.rate_rank});
     add("rate_up_projection.bias", {w});
     if (s.reads_values) {
       add("value_down_projection.weight", {s.value_rank, d});
@@ -71,12 +73,20 @@ void Check(const ModelConfig& layer) {
                       StrCat(layer.d_value));
 }
 
+OwnKey Rank(const char* name, const char* help, const char* section) {
+  return {.name = name,
+          .help = help,
+          .type = IntegerKey{0, kMaxWidth, 0},
+          .section = section};
+}
+
 }  // namespace
 
 std::vector<MixerSpec> Mixers() {
   MixerSpec six = {.name = "rwkv6",
                    .family = "rwkv",
                    .sections = {"gates"},
+                   .optional_sections = {kOutputNormSection, "rwkv6"},
                    .can = {.bidirectional = false,
                            .recurrent = true,
                            .rotary = false,
@@ -87,16 +97,29 @@ std::vector<MixerSpec> Mixers() {
                    .cost = Cost,
                    .place = 5};
   MixerSpec seven = six;
+  six.keys = {Rank("shift_rank",
+                   "rank of the shifts of 'rwkv6'; 0: gate_rank's", "rwkv6")};
   seven.name = "rwkv7";
-  seven.optional_sections = {"rwkv"};
+  seven.optional_sections = {kOutputNormSection, "rwkv", "rwkv7"};
   seven.passed = [](const ModelConfig& layer) {
     const RwkvSizes s = RwkvSizesOf(layer);
     return s.passes_values ? s.width : 0;
   };
-  seven.keys = {{.name = "value_residual",
-                 .help = "layers of 'rwkv7' after the first add a share of its "
-                         "values to theirs",
-                 .type = FlagKey{false}}};
+  seven.keys = {
+      {.name = "value_residual",
+       .help = "layers of 'rwkv7' after the first add a share of its "
+               "values to theirs",
+       .type = FlagKey{false}},
+      Rank("rate_rank", "rank of the rates; 0: gate_rank's", "rwkv7"),
+      Rank("output_gate_rank", "rank of the output gate; 0: twice gate_rank's",
+           "rwkv7"),
+      Rank("value_rank", "rank of value_residual's share; 0: half of gate_rank",
+           "rwkv7"),
+      {.name = "unit_eps",
+       .help = "what is added to the squared length of a key that is "
+               "removed",
+       .type = RealKey{1e-30, 1.0, 1e-6},
+       .section = "rwkv7"}};
   return {six, seven};
 }
 

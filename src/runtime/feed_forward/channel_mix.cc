@@ -1,6 +1,7 @@
-// The part that reads the row before each (feed_forward/parts.cc):
-//   x += W_2 relu(W_1 (y + token_shift * (y' - y)))^2, y' before y.
-// A causal block is one piece, so that y' is a row of it or of a state.
+// The parts that read the row before each (feed_forward/parts.cc):
+//   x += W_2 relu(W_1 (y + token_shift * (y' - y)))^2, y' before y,
+// where it is gated, times sigma(W_g (y + gate_shift * (y' - y))). A causal
+// block is one piece, so that y' is a row of it or of a state.
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/token_shift/token_shift.h"
 #include "runtime/feed_forward/feed_forward.h"
@@ -10,28 +11,44 @@ namespace {
 
 class ChannelMixPart final : public RuntimeFeedForward {
  public:
-  ChannelMixPart(const ModelConfig& layer, MixerTensors& tensors)
+  ChannelMixPart(const ModelConfig& layer, MixerTensors& tensors, bool gated)
       : token_shift_(tensors.Vector("token_shift")),
         linear1_(tensors.Stack({"linear1"}, {layer.d_ff}, layer.d_model,
                                /*biases=*/false)),
         linear2_(tensors.Stack({"linear2"}, {layer.d_model}, layer.d_ff,
-                               /*biases=*/false)) {}
+                               /*biases=*/false)) {
+    if (!gated) return;
+    gate_shift_ = tensors.Vector("gate_shift");
+    gate_ = tensors.Stack({"gate"}, {layer.d_model}, layer.d_model,
+                          /*biases=*/false);
+  }
 
   int64_t bytes() const override {
-    return linear1_.bytes() + linear2_.bytes() +
-           static_cast<int64_t>(token_shift_.size() * sizeof(float));
+    const size_t shifts = token_shift_.size() + gate_shift_.size();
+    return linear1_.bytes() + linear2_.bytes() + gate_.bytes() +
+           static_cast<int64_t>(shifts * sizeof(float));
   }
-  int64_t hidden_width() const override { return linear1_.outputs(); }
-  int64_t in_width() const override { return linear1_.inputs(); }
+  // The gate's row follows that of linear1, and what it reads that of linear1.
+  int64_t hidden_width() const override {
+    return linear1_.outputs() + gate_.outputs();
+  }
+  int64_t in_width() const override {
+    return linear1_.inputs() + gate_.inputs();
+  }
 
   void Run(MixerBlock& block, const FeedForwardRows& rows,
            int64_t layer) const override {
     const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();
+    const bool gated = gate_.outputs() > 0;
     const int64_t tensor = block.segments.front().state->layout().Last(layer);
     // The mixer has read what it left in `in`.
-    block.ForRows(d_model, [&](int64_t row) {
-      ShiftedRow(rows.y[row], block.RowBefore(rows.y, row, layer, tensor),
-                 token_shift_.data(), d_model, block.in[row]);
+    block.ForRows(gated ? 2 * d_model : d_model, [&](int64_t row) {
+      const float* before = block.RowBefore(rows.y, row, layer, tensor);
+      ShiftedRow(rows.y[row], before, token_shift_.data(), d_model,
+                 block.in[row]);
+      if (!gated) return;
+      ShiftedRow(rows.y[row], before, gate_shift_.data(), d_model,
+                 block.in[row] + d_model);
     });
     block.KeepLastRows(rows.y, layer, tensor);
     PackedMatMul(block.in.data, block.in.stride, rows.count, linear1_,
@@ -39,23 +56,46 @@ class ChannelMixPart final : public RuntimeFeedForward {
     block.ForRows(d_ff / 4, [&](int64_t row) {
       SquareReluRow(rows.hidden[row], d_ff, rows.hidden[row]);
     });
+    if (gated) return AddGated(block, rows);
     PackedMatMul(rows.hidden.data, rows.hidden.stride, rows.count, linear2_,
                  {rows.x.data, rows.x.stride}, block.executor(),
                  MatMulFinish::kAdd);
   }
 
  private:
+  // The second product, times the gate.
+  void AddGated(MixerBlock& block, const FeedForwardRows& rows) const {
+    const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();
+    PackedMatMul(block.in.data + d_model, block.in.stride, rows.count, gate_,
+                 {rows.hidden.data + d_ff, rows.hidden.stride},
+                 block.executor());
+    PackedMatMul(rows.hidden.data, rows.hidden.stride, rows.count, linear2_,
+                 {block.in.data, block.in.stride}, block.executor());
+    block.ForRows(2 * d_model, [&](int64_t row) {
+      float *gate = rows.hidden[row] + d_ff, *x = rows.x[row];
+      SigmoidRow(gate, d_model, gate);
+      const float* mixed = block.in[row];
+      for (int64_t i = 0; i < d_model; ++i) x[i] += gate[i] * mixed[i];
+    });
+  }
+
   const std::vector<float> token_shift_;
   const WeightMatrix linear1_, linear2_;
+  std::vector<float> gate_shift_;  // empty without a gate
+  WeightMatrix gate_;
 };
 
 }  // namespace
 
 std::vector<RuntimeFeedForwardRow> ChannelMixFeedForwards() {
+  using Part = std::unique_ptr<RuntimeFeedForward>;
   return {{"channel-mix",
-           [](const ModelConfig& layer,
-              MixerTensors& tensors) -> std::unique_ptr<RuntimeFeedForward> {
-             return std::make_unique<ChannelMixPart>(layer, tensors);
+           [](const ModelConfig& layer, MixerTensors& tensors) -> Part {
+             return std::make_unique<ChannelMixPart>(layer, tensors, false);
+           }},
+          {"gated-channel-mix",
+           [](const ModelConfig& layer, MixerTensors& tensors) -> Part {
+             return std::make_unique<ChannelMixPart>(layer, tensors, true);
            }}};
 }
 

@@ -65,7 +65,7 @@ const Kind kKinds[] = {
     {"DecayFamilies", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
-     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1"},
+     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
     {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},
@@ -109,6 +109,9 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kAfter, "rwkv7,linear,full",
      FeedForwardOf("channel-mix")},
+    {"NormsByLayer", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "gdn,full:norm=after,linear:norm=post"},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -130,6 +133,7 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
       config_.embedding_factor = 3.0;
       config_.residual_factor = 0.5;
       config_.logit_factor = 0.25;
+      config_.logit_softcap = 1.5;
       config_.norm_offset = 1.0;
     }
     if (*GetParam().layers != '\0') {

@@ -10,9 +10,16 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "importers/directory.h"
+#include "text/tokenizer.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
+
+/// The tokenizer of DIR: for tarn's own directories Tokenizer::Open; a
+/// published one's is whatever its files hold, as `config` does not name its
+/// type, and must only fit the model's vocabulary.
+Result<Tokenizer> OpenTokenizer(const std::string& dir,
+                                const ModelConfig& config);
 
 struct ModelFiles {
   std::shared_ptr<const WeightSource> weights;

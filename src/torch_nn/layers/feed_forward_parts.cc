@@ -29,6 +29,10 @@ torch::Tensor Dropped(const torch::Tensor& x, const ops::Dropout& dropout) {
   return ops::ResidualNorm(dropped).s;
 }
 
+torch::Tensor GeluTanh(const torch::Tensor& x) {
+  return torch::gelu(x, "tanh");
+}
+
 torch::Tensor SquaredRelu(const torch::Tensor& x) {
   return torch::relu(x).square();
 }
@@ -72,7 +76,7 @@ class MapsPart : public FeedForward {
   const Curve curve_;
 };
 
-// The kernel computes it with biases.
+// The kernel computes it with biases, and relu or the exact gelu.
 class Mlp final : public MapsPart {
  public:
   Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
@@ -82,14 +86,12 @@ class Mlp final : public MapsPart {
 
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces& places) const override {
-    if (!linear1_->bias.defined()) {
-      return MapsPart::operator()(x, dropout, places);
-    }
+    if (!InKernel()) return MapsPart::operator()(x, dropout, places);
     return ops::FeedForward(x, linear1_->weight, linear1_->bias,
                             linear2_->weight, activation_, dropout);
   }
   bool Describe(ops::LayerRestArguments& arguments) const override {
-    if (!linear1_->bias.defined()) return false;
+    if (!InKernel()) return false;
     arguments.weight1 = linear1_->weight;
     arguments.bias1 = linear1_->bias;
     arguments.weight2 = linear2_->weight;
@@ -99,10 +101,14 @@ class Mlp final : public MapsPart {
   }
 
  private:
+  bool InKernel() const {
+    return linear1_->bias.defined() && activation_ != Activation::kGeluTanh;
+  }
   static Curve CurveOf(Activation activation) {
     if (activation == Activation::kRelu) {
       return [](const torch::Tensor& x) { return torch::relu(x); };
     }
+    if (activation == Activation::kGeluTanh) return GeluTanh;
     return [](const torch::Tensor& x) { return torch::gelu(x); };
   }
 
@@ -137,6 +143,13 @@ class Geglu final : public MapsPart {
             /*gated=*/true, HasBiases(config, /*by_itself=*/false)) {}
 };
 
+class GegluTanh final : public MapsPart {
+ public:
+  GegluTanh(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
+      : MapsPart(owner, config, GeluTanh, /*gated=*/true,
+                 HasBiases(config, /*by_itself=*/false)) {}
+};
+
 class Relu2 final : public MapsPart {
  public:
   Relu2(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
@@ -158,11 +171,18 @@ class ChannelMix : public FeedForward {
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces& places) const override {
     const torch::Tensor rows = Kept(x, places.key_mask);
-    return ops::ChannelMix({rows, Before(rows, places), token_shift_,
-                            linear1_->weight, linear2_->weight, dropout});
+    return Mixed(rows, Before(rows, places), dropout);
   }
 
- private:
+ protected:
+  // before: the row in front of the rows, [B, D]; absent: zeros.
+  torch::Tensor Mixed(const torch::Tensor& rows,
+                      const ops::OptionalTensor& before,
+                      const ops::Dropout& dropout) const {
+    return ops::ChannelMix({rows, before, token_shift_, linear1_->weight,
+                            linear2_->weight, dropout});
+  }
+
   // The first channels look back, later layers less than earlier ones.
   static torch::Tensor FirstShift(int64_t d_model, const Depth& depth) {
     const double left = 1.0 - static_cast<double>(depth.layer) /
@@ -184,8 +204,33 @@ class ChannelMix : public FeedForward {
     return before;
   }
 
+ private:
   torch::Tensor token_shift_;            // [D]
   torch::nn::Linear linear1_, linear2_;  // D -> F -> D
+};
+
+class GatedChannelMix final : public ChannelMix {
+ public:
+  GatedChannelMix(torch::nn::Module& owner, const ModelConfig& config,
+                  const Depth& depth)
+      : ChannelMix(owner, config, depth),
+        gate_shift_(owner.register_parameter(
+            "gate_shift", FirstShift(config.d_model, depth))),
+        gate_(AddLinear(owner, "gate", config.d_model, config.d_model, false)) {
+  }
+
+  torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
+                           const RowPlaces& places) const override {
+    const torch::Tensor rows = Kept(x, places.key_mask);
+    const ops::OptionalTensor before = Before(rows, places);
+    const torch::Tensor gate = torch::sigmoid(
+        ops::Affine(ops::TokenShift(rows, before, gate_shift_), gate_->weight));
+    return gate * Mixed(rows, before, dropout);
+  }
+
+ private:
+  torch::Tensor gate_shift_;  // [D]
+  torch::nn::Linear gate_;    // D -> D
 };
 
 template <typename Part>
@@ -209,7 +254,9 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows() {
           {"none", MakeNoPart},
           {"geglu", MakePart<Geglu>},
           {"relu2", MakePart<Relu2>},
-          {"moe", MakeMoe}};
+          {"moe", MakeMoe},
+          {"geglu-tanh", MakePart<GegluTanh>},
+          {"gated-channel-mix", MakePart<GatedChannelMix>}};
 }
 
 }  // namespace tarn::nn

@@ -27,7 +27,7 @@ LEARNED = dict(positions="learned")
 FACTORS = dict(embedding_factor=3.0, residual_factor=0.4, logit_factor=2.0, norm_offset=1.0)
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 
 
@@ -64,12 +64,19 @@ CASES = [
         "decoder",
         dict(layers=["full", "rwkv7"], value_residual=True, input_norm=True, d_value=8),
     ),
+    (
+        "lm",
+        "decoder",
+        dict(layers=["gdn", "mamba1"], recurrent_in_bias=True, recurrent_out_bias=True),
+    ),
     ("lm", "decoder", dict(layers=["hgrn2", "full+hgrn2"], learned_bounds=True)),
     ("seq2seq", "seq2seq", dict(input_norm=True, norm_kind="rms", norm_offset=1.0)),
     ("ctc", "encoder", dict(input_norm=True, **LEARNED)),
     ("lm", "decoder", dict(head_bias=False, tied_head=True)),
     ("ctc", "encoder", dict(head_bias=False, **LEARNED)),
     ("seq2seq", "seq2seq", dict(head_bias=False)),
+    ("lm", "decoder", dict(logit_softcap=0.5, logit_factor=2.0)),
+    ("seq2seq", "seq2seq", dict(logit_softcap=0.5)),
     *(
         ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
         for part in ("mlp", "swiglu", "geglu", "relu2")

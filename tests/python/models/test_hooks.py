@@ -332,7 +332,18 @@ def test_the_methods_of_a_stack_run_its_own_hooks():
     assert heard == [1, 1]
 
 
-MIXERS = ("gdn", "mamba1", "mamba2", "kda", "rwkv6", "rwkv7", "gated-full")
+MIXERS = (
+    "gdn",
+    "mamba1",
+    "mamba2",
+    "kda",
+    "rwkv6",
+    "rwkv7",
+    "gated-full",
+    "short-conv",
+    "rg-lru",
+    "mlstm",
+)
 
 
 def make_mixed(kind):

@@ -82,8 +82,7 @@ class GatedLoop {
         o = o / std::sqrt(static_cast<double>(c_.d_key));
       }
       if (Is({"mamba2"})) o = o + At("D").unsqueeze(-1) * token.convolved;
-      out.push_back(
-          torch::matmul(Normed(o, row), At("out_projection.weight").t()));
+      out.push_back(Map("out", Normed(o, row)));
     }
     return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
   }
@@ -210,10 +209,18 @@ class GatedLoop {
 
   // o [B, H, V] of the row x [B, D] -> [B, H V].
   torch::Tensor Normed(const torch::Tensor& o, const torch::Tensor& x) const {
+    std::string gate = std::vector<std::string>{
+        "own", "none", "silu", "sigmoid"}[KeyOf<size_t>(c_, "gate_activation")];
+    if (gate == "own" || Is({"mamba2"})) {
+      gate = Is({"retnet", "gla", "gdn", "mamba2"}) ? "silu"
+             : Is({"lightning", "kda"})             ? "sigmoid"
+                                                    : "none";
+    }
     torch::Tensor z;
-    if (Is({"retnet", "gla", "gdn", "mamba2"})) z = Silu(Map("gate", x));
-    if (Is({"lightning"})) z = Logistic(Map("gate", x));
-    if (Is({"kda"})) z = Logistic(Map("gate_up", Map("gate_down", x)));
+    if (gate != "none") {
+      z = Is({"kda"}) ? Map("gate_up", Map("gate_down", x)) : Map("gate", x);
+      z = gate == "silu" ? Silu(z) : Logistic(z);
+    }
     torch::Tensor y = o.flatten(1);
     const bool before = Is({"mamba2"}) && !KeyOf<bool>(c_, "mamba2_norm_first");
     if (before) y = y * z;
@@ -222,7 +229,9 @@ class GatedLoop {
                            : Is({"mamba2"})           ? key_heads_
                                                       : c_.n_heads;
     torch::Tensor heads = Heads(y, groups);
-    heads = heads / torch::sqrt(heads.pow(2).mean(-1, true) + c_.norm_eps);
+    const double given = KeyOf<double>(c_, "output_norm_eps");
+    heads = heads / torch::sqrt(heads.pow(2).mean(-1, true) +
+                                (given > 0 ? given : c_.norm_eps));
     const bool whole = Is({"lightning", "hgrn2", "mamba2"});
     if (!whole) heads = heads * At("norm.weight");
     y = heads.flatten(1);

@@ -60,7 +60,9 @@ class SoftmaxLayer {
     return rows.unflatten(2, {count, -1}).transpose(1, 2);
   }
   torch::Tensor Normed(const std::string& name, const torch::Tensor& y) const {
-    return y / torch::sqrt(y.pow(2).mean(-1, true) + c_.norm_eps) *
+    const double given = KeyOf<double>(c_, "head_norm_eps");
+    const double eps = given > 0 ? given : c_.norm_eps;
+    return y / torch::sqrt(y.pow(2).mean(-1, true) + eps) *
            weights_.at(prefix_ + name + "_norm.weight");
   }
 

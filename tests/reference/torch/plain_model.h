@@ -342,7 +342,8 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
   const auto product = [&](const char* map, const torch::Tensor& y) {
     return Affine(weights, name + map, y);
   };
-  if (config.feed_forward == FeedForwardOf("channel-mix")) {
+  const bool gated = config.feed_forward == FeedForwardOf("gated-channel-mix");
+  if (gated || config.feed_forward == FeedForwardOf("channel-mix")) {
     torch::Tensor before = torch::zeros_like(x.select(1, 0));
     std::vector<torch::Tensor> out;
     for (int64_t t = 0; t < x.size(1); ++t) {  // token by token
@@ -352,6 +353,12 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
           product(".linear1", (1 - share) * row + share * before);
       out.push_back(product(".linear2",
                             torch::where(u > 0, u * u, torch::zeros_like(u))));
+      if (gated) {
+        const torch::Tensor& own = weights.at(name + ".gate_shift");
+        const torch::Tensor z =
+            product(".gate", (1 - own) * row + own * before);
+        out.back() = out.back() / (1 + torch::exp(-z));
+      }
       before = row;
     }
     return torch::stack(out, 1);
@@ -502,7 +509,9 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
   torch::Tensor logits = torch::matmul(x, table.t());
   if (config.head_bias) logits = logits + weights.at("predictor.bias");
-  return config.logit_factor * logits;
+  logits = config.logit_factor * logits;
+  const double cap = config.logit_softcap;
+  return cap == 0 ? logits : cap * torch::tanh(logits / cap);
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.

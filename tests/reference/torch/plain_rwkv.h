@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/torch/plain_convolution.h"
 #include "reference/torch/plain_gated.h"
 #include "reference/torch/plain_mamba.h"
 
@@ -100,7 +101,8 @@ class RwkvLoop {
       const torch::Tensor a = Logistic(Map("rate_up", Map("rate_down", y[5])));
       gate = Map("gate_up", Logistic(Map("gate_down", y[4])));
       torch::Tensor c = Heads(k * At("key_scale"));
-      c = c / torch::sqrt((c * c).sum(-1, true) + 1e-6);
+      c = c /
+          torch::sqrt((c * c).sum(-1, true) + KeyOf<double>(c_, "unit_eps"));
       k = k * (1 + (a - 1) * At("key_rate"));
       const torch::Tensor read = -(state * c.unsqueeze(-1)).sum(2);
       state = torch::exp(-std::exp(-0.5) * Logistic(w)).unsqueeze(-1) * state +
@@ -116,8 +118,10 @@ class RwkvLoop {
       state = torch::exp(-torch::exp(w)).unsqueeze(-1) * state + added;
     }
     const torch::Tensor centred = o - o.mean(-1, true);
-    o = centred / torch::sqrt(centred.pow(2).mean(-1, true) +
-                              c_.norm_eps * static_cast<double>(c_.d_key));
+    const double given = KeyOf<double>(c_, "output_norm_eps");
+    const double eps =
+        given > 0 ? given : c_.norm_eps * static_cast<double>(c_.d_key);
+    o = centred / torch::sqrt(centred.pow(2).mean(-1, true) + eps);
     o = o * Heads(At("norm.weight").unsqueeze(0)) +
         Heads(At("norm.bias").unsqueeze(0));
     if (seven_) o = o + (q * Heads(k) * At("bonus")).sum(-1, true) * v;
@@ -131,7 +135,8 @@ class RwkvLoop {
 };
 
 inline bool IsRecurrent(const ModelConfig& layer) {
-  return IsGated(layer) || IsRwkv(layer) || IsMamba(layer);
+  return IsGated(layer) || IsRwkv(layer) || IsMamba(layer) ||
+         IsShortConv(layer) || IsLru(layer) || IsMlstm(layer);
 }
 
 // prefix: of the layer's tensors, "layers.0.attention." or "".
@@ -143,6 +148,9 @@ inline torch::Tensor RecurrentMix(
   if (IsRwkv(layer))
     return RwkvLoop(layer, weights, prefix).Mix(x, first_values);
   if (IsMamba(layer)) return MambaMix(layer, weights, prefix, x);
+  if (IsShortConv(layer)) return ConvolutionLoop(weights, prefix).ShortConv(x);
+  if (IsLru(layer)) return ConvolutionLoop(weights, prefix).Lru(layer, x);
+  if (IsMlstm(layer)) return ConvolutionLoop(weights, prefix).Mlstm(layer, x);
   return GatedMix(layer, weights, prefix, x);
 }
 

@@ -46,13 +46,38 @@ const std::vector<Case>& Cases() {
       {"gdn", {{"conv_width", "8"}, {"negative_eigenvalues", "true"}}},
       {"kda", {{"key_heads", "2"}, {"conv_width", "2"}}},
       {"kda", {{"gate_rank", "7"}}},
+      {"gla", {{"gate_activation", "none"}, {"output_norm_eps", "0.1"}}},
+      {"gdn", {{"gate_activation", "sigmoid"}}},
+      {"deltanet", {{"gate_activation", "silu"}}},
+      {"kda", {{"gate_bias", "true"}, {"gate_rank", "3"}}},
+      {"kda", {{"gate_activation", "none"}, {"gate_bias", "true"}}},
+      {"rwkv6",
+       {{"d_value", "6"}, {"shift_rank", "3"}, {"output_norm_eps", "0.1"}}},
+      {"rwkv7",
+       {{"d_value", "6"},
+        {"gate_rank", "3"},
+        {"rate_rank", "5"},
+        {"output_gate_rank", "4"},
+        {"unit_eps", "0.1"}}},
       {"rwkv6", {{"d_value", "6"}}},
       {"rwkv6", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"rwkv7", {{"d_value", "6"}}},
       {"rwkv7", {{"d_value", "6"}, {"gate_rank", "3"}}},
       {"mamba1", {}},
       {"mamba1", {{"gate_rank", "3"}, {"conv_width", "0"}}},
+      {"short-conv", {}},
+      {"short-conv", {{"conv_width", "7"}, {"conv_bias", "true"}}},
+      {"rg-lru", {}},
+      {"rg-lru", {{"conv_width", "0"}}},
+      {"mlstm", {}},
+      {"mlstm", {{"gate_softcap", "0"}}},
       {"mamba1", {{"selection_norm", "true"}}},
+      {"mamba1",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"mamba2",
+       {{"recurrent_in_bias", "true"}, {"recurrent_out_bias", "true"}}},
+      {"kda", {{"recurrent_in_bias", "true"}}},
+      {"hgrn2", {{"recurrent_in_bias", "true"}}},
       {"mamba1", {{"selection_norm", "true"}, {"selection_norm_eps", "0.3"}}}};
   return cases;
 }
@@ -107,6 +132,12 @@ torch::Tensor Inputs(int64_t batch, int64_t seq_len,
 torch::Tensor OutputOf(const Case& c, Mixer& layer, const torch::Tensor& x,
                        const torch::Tensor& key_mask = {}) {
   return layer.forward(x, MakeRotaryTable(ConfigOf(c), x.size(1), x), key_mask);
+}
+
+// What Prefill gives, with what its caller adds.
+torch::Tensor Biased(const Mixer& layer, const torch::Tensor& out) {
+  const torch::Tensor bias = layer.OutputBias();
+  return bias.defined() ? out + bias : out;
 }
 
 TEST(Gated, EqualsLoops) {
@@ -228,7 +259,7 @@ TEST(Gated, PiecesEqualWhole) {
       ASSERT_EQ(state["S"].scalar_type(), torch::kFloat32);
       if (piece == 0) continue;
       const double error =
-          LargestError(out, whole.slice(1, done, done + piece));
+          LargestError(Biased(*layer, out), whole.slice(1, done, done + piece));
       EXPECT_LT(error, 1e-5) << TextOf(c) << ", " << piece << " after " << done;
       largest = std::max(largest, error);
       done += piece;
@@ -253,7 +284,7 @@ TEST(Gated, LengthsLeavePadsOut) {
     const MixerState state =
         layer->Prefill(x, layer->InitialState(3), {}, torch::tensor(lengths))
             .second;
-    const torch::Tensor out = layer->Prefill(next, state).first;
+    const torch::Tensor out = Biased(*layer, layer->Prefill(next, state).first);
     for (int64_t b = 0; b < 3; ++b) {
       const torch::Tensor row = torch::cat(
           {x[b].slice(0, 0, lengths[static_cast<size_t>(b)]), next[b]});

@@ -45,7 +45,7 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
 }
 
 torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& s,
-                         const torch::Tensor& weight, double eps,
+                         const torch::Tensor& weight,
                          const torch::Tensor& heads,
                          const torch::Tensor& gate) {
   if (!form.norm) return heads.flatten(2) * torch::silu(gate);
@@ -57,7 +57,7 @@ torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& s,
   call.weight =
       s.shared_norm ? weight : weight.view({s.norm_groups, s.norm_width});
   if (gate.defined()) call.gate = groups(gate);
-  call.eps = eps;
+  call.eps = s.norm_eps;
   call.activation =
       form.output_gate == OutputGate::kSigmoid ? "sigmoid" : "silu";
   call.gate_first = form.gate_first;

@@ -33,7 +33,7 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& sizes,
 /// The output norm and its gate: heads [B, T, H, V], gate [B, T, H V] or
 /// undefined -> [B, T, H V] in the dtype of heads.
 torch::Tensor NormOutput(const GatedForm& form, const GatedSizes& sizes,
-                         const torch::Tensor& weight, double eps,
+                         const torch::Tensor& weight,
                          const torch::Tensor& heads, const torch::Tensor& gate);
 
 /// The recurrence. lengths, initial undefined: all tokens, from zeros.

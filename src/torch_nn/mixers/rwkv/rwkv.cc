@@ -14,7 +14,6 @@ namespace {
 
 // Added to the squared length of a key under the root, in double for float64
 // layers.
-constexpr double kLeastSquare = 1e-6;
 
 // What the recurrence of a layer reads, each [B, T, H, K], and what multiplies
 // its normalised result, in RWKV-6 by its silu.
@@ -186,7 +185,7 @@ class Seven final : public Rwkv {
         torch::sigmoid(low(y[kShiftRate], w_.rate_down, w_.rate_up, same));
     const torch::Tensor keys = ops::Affine(y[kShiftKey], w_.key->weight);
     const torch::Tensor unit =
-        ops::UnitNorm(Heads(keys * w_.key_scale), kLeastSquare)
+        ops::UnitNorm(Heads(keys * w_.key_scale), s_.unit_eps)
             .to(keys.scalar_type());
     in.keys =
         Heads(ops::ApplyEntryForm(keys, "mixed_gate", rates, w_.key_rate));

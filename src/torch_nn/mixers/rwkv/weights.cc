@@ -104,8 +104,8 @@ RwkvWeights::RwkvWeights(torch::nn::Module& owner, const RwkvSizes& s,
   decay_down = linear("decay_down_projection", s.rank, d);
   decay_up = up("decay_up_projection", s.rank, DecayBias(s, depth));
   if (s.seven) {
-    rate_down = linear("rate_down_projection", s.rank, d);
-    rate_up = up("rate_up_projection", s.rank, torch::zeros({w}));
+    rate_down = linear("rate_down_projection", s.rate_rank, d);
+    rate_up = up("rate_up_projection", s.rate_rank, torch::zeros({w}));
     if (s.reads_values) {
       value_down = linear("value_down_projection", s.value_rank, d);
       value_up = up("value_up_projection", s.value_rank, ValueBias(s));

@@ -1,0 +1,204 @@
+// RWKV-7 and RWKV-6 as flash-linear-attention has them.
+#include <cmath>
+
+#include "core/text.h"
+#include "importers/flash_linear.h"
+#include "mixers/rwkv/form.h"
+
+namespace tarn {
+namespace {
+
+// The key's rank; where the file says null, a multiple of 32 that grows with
+// the root of the width.
+int64_t FlashRank(PublishedConfig& from, const char* key, int64_t value,
+                  double factor, int64_t d_model) {
+  if (from.Has(key) || !from.Holds(key)) {
+    return from.Integer(key, 1, kMostFlash, value);
+  }
+  from.WantNull(key);
+  const double root = factor * std::sqrt(static_cast<double>(d_model));
+  return std::max<int64_t>(
+      32, 32 * static_cast<int64_t>(std::nearbyint(root / 32)));
+}
+
+void ReadRwkvHeads(PublishedConfig& from, ModelConfig& config) {
+  int64_t width = from.Integer("head_dim", 1, kMostFlash, 64);
+  const int64_t heads = from.Integer("num_heads", 1, kMostFlash, 0);
+  if (!from.Has("head_dim") && heads > 0) width = config.d_model / heads;
+  if (width == 0 || config.d_model % width != 0) {
+    from.Refuse("head_dim", StrCat("a divisor of ", config.d_model),
+                StrCat(width));
+  }
+  config.n_heads = config.d_model / width;
+  config.d_key = config.d_value = width;
+}
+
+ModelConfig ReadRwkv(PublishedConfig& from, const char* mixer, const char* part,
+                     double ratio) {
+  ModelConfig config = ReadFlashStack(from, NormKind::kLayer, 1e-5);
+  config.attention = MixerKind(mixer);
+  config.input_norm = from.Flag("norm_first", true);
+  from.Flag("norm_bias", true);
+  from.Want("hidden_act", "sqrelu");
+  config.feed_forward = FeedForwardOf(part);
+  config.d_ff = FlashHidden(from, ratio, 1.0, 1.0, 32);
+  return config;
+}
+
+ModelConfig ReadRwkv7(PublishedConfig& from) {
+  ModelConfig config = ReadRwkv(from, "rwkv7", "channel-mix", 4.0);
+  ReadRwkvHeads(from, config);
+  for (const int64_t width : from.Integers("value_dim", 1, kMostFlash)) {
+    if (width == config.d_model) continue;
+    from.Refuse("value_dim", StrCat("hidden_size, ", config.d_model),
+                StrCat(width));
+  }
+  const double head = static_cast<double>(config.d_key) / 64;
+  const auto set = [&](const char* own, const char* key, int64_t value,
+                       double factor) {
+    SetKey(config, own, FlashRank(from, key, value, factor, config.d_model));
+  };
+  set("gate_rank", "decay_low_rank_dim", 64, 2.5 * head);
+  set("output_gate_rank", "gate_low_rank_dim", 128, 5.0);
+  set("rate_rank", "a_low_rank_dim", 64, 2.5 * head);
+  set("value_rank", "v_low_rank_dim", 16, 1.7 * head);
+  SetKey(config, "value_residual", true);
+  // torch's norm of the keys takes the larger of a length and 1e-12.
+  SetKey(config, "unit_eps", from.Flag("fuse_norm", true) ? 1e-6 : 1e-24);
+  from.WantNull("attn");
+  return config;
+}
+
+ModelConfig ReadRwkv6(PublishedConfig& from) {
+  ModelConfig config = ReadRwkv(from, "rwkv6", "gated-channel-mix", 3.5);
+  config.n_heads = from.Integer("num_heads", 1, kMostFlash, 4);
+  config.d_key = FlashHeadWidth(from, "expand_k", 0.5, config);
+  config.d_value = FlashHeadWidth(from, "expand_v", 1.0, config);
+  if (config.d_key != config.d_value) {
+    from.Refuse("expand_k", "expand_v: keys as wide as values",
+                StrCat(from.Real("expand_k", 0.5)));
+  }
+  SetKey(config, "gate_rank",
+         from.Integer("gate_low_rank_dim", 1, kMostFlash, 64));
+  SetKey(config, "shift_rank",
+         from.Integer("proj_low_rank_dim", 1, kMostFlash, 32));
+  SetKey(config, "output_norm_eps", config.norm_eps);  // not d_key times it
+  ReadFlashSoftmax(from, config);
+  return config;
+}
+
+// The shares of the row before, in tarn's order. Early files hold them in one
+// tensor, in the order r, w, k, v, a, g.
+WeightPart Shifts(const RwkvSizes& s, const std::string& theirs,
+                  PublishedTensors& from) {
+  std::vector<WeightPart> rows;
+  if (from.Has(theirs + "x_x")) {
+    const WeightPart all = from.Reshaped(theirs + "x_x", {6, s.d_model});
+    for (const int64_t row : {0, 1, 2, 3, 5, 4}) {
+      rows.push_back(all.Rows({row, row + 1}));
+    }
+  } else {
+    for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_g", "x_a"}) {
+      rows.push_back(from.Reshaped(theirs + name, {1, s.d_model}));
+    }
+  }
+  return WeightPart::Stacked(rows);
+}
+
+void AddRwkv7(const ModelConfig& view, const std::string& own,
+              const std::string& theirs, PublishedTensors& from,
+              ImportedTensors& to) {
+  const RwkvSizes s = RwkvSizesOf(view);
+  to.Add(own + "token_shift", Shifts(s, theirs, from));
+  to.AddLinear(from, own + "query_projection", theirs + "r_proj");
+  to.AddLinear(from, own + "key_projection", theirs + "k_proj");
+  to.AddLinear(from, own + "value_projection", theirs + "v_proj");
+  const auto low = [&](const char* name, const char* lora, bool bias) {
+    to.AddLinear(from, StrCat(own, name, "_down_projection"),
+                 StrCat(theirs, lora, ".lora.0"));
+    to.AddLinear(from, StrCat(own, name, "_up_projection"),
+                 StrCat(theirs, lora, ".lora.2"), bias);
+  };
+  low("decay", "w_lora", true);
+  low("rate", "a_lora", true);
+  if (s.reads_values) low("value", "v_lora", true);
+  low("gate", "g_lora", false);
+  to.Add(own + "key_scale", from.Reshaped(theirs + "k_k", {s.width}));
+  to.Add(own + "key_rate", from.Reshaped(theirs + "k_a", {s.width}));
+  to.Add(own + "bonus", from(theirs + "r_k"));
+  to.AddLinear(from, own + "norm", theirs + "g_norm", /*bias=*/true);
+  to.AddLinear(from, own + "out_projection", theirs + "o_proj");
+}
+
+void AddRwkv6(const ModelConfig& view, const std::string& own,
+              const std::string& theirs, PublishedTensors& from,
+              ImportedTensors& to) {
+  const RwkvSizes s = RwkvSizesOf(view);
+  to.Add(own + "token_shift", from(theirs + "x_bias"));
+  to.Add(own + "shift_base", from(theirs + "x_proj.0.mu"));
+  to.AddLinear(from, own + "shift_down_projection", theirs + "x_proj.0.linear");
+  // Columns of an input, one after the other, become rows below one another.
+  const WeightPart up = from.Reshaped(theirs + "x_proj.2.weight",
+                                      {s.d_model, s.inputs * s.shift_rank});
+  std::vector<WeightPart> ups;
+  for (int64_t n = 0; n < s.inputs; ++n) {
+    ups.push_back(up.Columns({n * s.shift_rank, (n + 1) * s.shift_rank}));
+  }
+  to.Add(own + "shift_up_projection.weight", WeightPart::Stacked(ups));
+  to.AddLinear(from, own + "query_projection", theirs + "r_proj.linear");
+  to.AddLinear(from, own + "key_projection", theirs + "k_proj.linear");
+  to.AddLinear(from, own + "value_projection", theirs + "v_proj.linear");
+  to.AddLinear(from, own + "gate_projection", theirs + "g_proj.linear");
+  to.AddLinear(from, own + "decay_down_projection",
+               theirs + "w_proj.linear.lora.0");
+  to.AddLinear(from, own + "decay_up_projection",
+               theirs + "w_proj.linear.lora.2", /*bias=*/true);
+  to.Add(own + "bonus", from(theirs + "bonus"));
+  to.AddLinear(from, own + "norm", theirs + "g_norm", /*bias=*/true);
+  to.AddLinear(from, own + "out_projection", theirs + "o_proj");
+}
+
+// The feed-forward part: a gate in RWKV-6 alone.
+void AddChannelMix(bool gated, int64_t d_model, const std::string& own,
+                   const std::string& theirs, PublishedTensors& from,
+                   ImportedTensors& to) {
+  const std::string shift = theirs + (gated ? "key.mu" : "x_k");
+  to.Add(own + "token_shift", from.Reshaped(shift, {d_model}));
+  to.AddLinear(from, own + "linear1", theirs + (gated ? "key.linear" : "key"));
+  to.AddLinear(from, own + "linear2", theirs + "value");
+  if (!gated) return;
+  to.Add(own + "gate_shift",
+         from.Reshaped(theirs + "receptance.mu", {d_model}));
+  to.AddLinear(from, own + "gate", theirs + "receptance.linear");
+}
+
+void RwkvTensors(const ModelConfig& config, PublishedTensors& from,
+                 ImportedTensors& to) {
+  to.Add("value_embedding.weight", from("model.embeddings.weight"));
+  if (config.input_norm) {
+    AddFlashNorm(from, "input_norm", "model.layers.0.pre_norm", to);
+  }
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const std::string own = StrCat("layers.", i, ".");
+    const std::string theirs = StrCat("model.layers.", i, ".");
+    const ModelConfig view = LayerView(config, i);
+    const bool seven = view.attention == MixerKind("rwkv7");
+    const bool softmax = view.attention == MixerKind("full");
+    (softmax ? AddSoftmax
+     : seven ? AddRwkv7
+             : AddRwkv6)(view, own + "attention.", theirs + "attn.", from, to);
+    AddChannelMix(!seven, config.d_model, own, theirs + "ffn.", from, to);
+    AddFlashNorm(from, own + "norm1", theirs + "attn_norm", to);
+    AddFlashNorm(from, own + "norm2", theirs + "ffn_norm", to);
+  }
+  AddFlashNorm(from, "norm", "model.norm", to);
+  to.AddHead(from, "lm_head.weight", "model.embeddings.weight");
+}
+
+}  // namespace
+
+std::vector<Importer> FlashRwkvImporters() {
+  return {{"rwkv7", ReadRwkv7, RwkvTensors}, {"rwkv6", ReadRwkv6, RwkvTensors}};
+}
+
+}  // namespace tarn
