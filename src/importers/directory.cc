@@ -97,8 +97,7 @@ const std::vector<Importer>& Importers() {
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
           LfmImporters(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(),
-          FlashRwkvImporters()}) {
+          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -121,21 +120,26 @@ std::string PublishedTypeOf(std::string_view json) {
              : "";
 }
 
-std::string GenerationSettingsOf(std::string_view json) {
-  const auto read = ReadObject(json, kConfigFile);
-  if (!read.ok()) return "";
+std::string GenerationSettingsOf(std::string_view json,
+                                 const std::string& file) {
   nlohmann::ordered_json settings = {{"_from_model_config", true}};
-  const nlohmann::json& object = read.value();
-  // Models of texts and pictures may keep them with the part for texts.
-  for (const nlohmann::json& keys :
-       {object, object.value("text_config", nlohmann::json::object())}) {
-    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
-      const auto found = keys.find(key);
-      if (found == keys.end() || found->is_null()) continue;
-      if (!settings.contains(key)) settings[key] = *found;
+  if (!file.empty()) {
+    settings = nlohmann::ordered_json::parse(file, nullptr, false);
+    if (!settings.is_object() ||
+        !settings.value("eos_token_id", nlohmann::ordered_json()).is_null()) {
+      return file;
     }
   }
-  return settings.size() == 1 ? "" : settings.dump(2) + "\n";
+  bool added = false;
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto found = PublishedKey(json, key, kConfigFile);
+    if (!found.ok() || found.value().is_null() || settings.contains(key)) {
+      continue;
+    }
+    settings[key] = found.value();
+    added = true;
+  }
+  return added ? settings.dump(2) + "\n" : file;
 }
 
 ModelConfig ReadPublished(const Importer& row, PublishedConfig& published) {
@@ -199,11 +203,16 @@ std::vector<const char*> PublishedModelTypes() {
 }
 
 std::vector<std::string> CompanionFiles() {
-  return {"tokenizer.json",     "tokenizer_config.json",
-          "added_tokens.json", "special_tokens_map.json",
-          "vocab.json",        "merges.txt",
-          "tokenizer.model",   "rwkv_vocab_v20230424.txt",
-          "generation_config.json", "chat_template.jinja"};
+  return {"tokenizer.json",
+          "tokenizer_config.json",
+          "added_tokens.json",
+          "special_tokens_map.json",
+          "vocab.json",
+          "merges.txt",
+          "tokenizer.model",
+          "rwkv_vocab_v20230424.txt",
+          "generation_config.json",
+          "chat_template.jinja"};
 }
 
 Error InFolder(const std::string& dir, const Error& error) {

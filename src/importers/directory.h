@@ -22,9 +22,12 @@ bool IsPublishedConfig(std::string_view json);
 /// Its `model_type`, empty where it has none.
 std::string PublishedTypeOf(std::string_view json);
 
-/// The ids of tokens that it names, which end a text for example, as the text of
-/// a generation_config.json, where definers look them up; empty: none.
-std::string GenerationSettingsOf(std::string_view json);
+/// The text of a generation_config.json for a model whose own config.json no
+/// longer names tokens: `file`, the published one (empty: none), with the ids
+/// of `json`, the published config.json, that decide where a text ends. Empty:
+/// neither has any.
+std::string GenerationSettingsOf(std::string_view json,
+                                 const std::string& file);
 
 /// The finished configuration. FormatError in one line for a type that is not
 /// in the table, for unknown keys, and for values that tarn cannot run. where:

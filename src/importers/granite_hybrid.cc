@@ -156,7 +156,7 @@ void AddParts(const ModelConfig& view, const std::string& own,
               ImportedTensors& to) {
   const int64_t width = view.d_ff;
   const WeightPart in = from(theirs + "shared_mlp.input_linear.weight",
-                                    {2 * width, view.d_model});
+                             {2 * width, view.d_model});
   const WeightPart out = from(theirs + "shared_mlp.output_linear.weight");
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
   const std::string shared = mixed ? own + "shared." : own;
@@ -168,8 +168,8 @@ void AddParts(const ModelConfig& view, const std::string& own,
   to.Add(own + "router.weight", from(experts + "router.layer.weight"));
   const WeightPart both =
       from(experts + "input_linear.weight",
-                  {KeyOf<int64_t>(view, "experts"),
-                   2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
+           {KeyOf<int64_t>(view, "experts"),
+            2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
   to.Add(own + "experts.linear1", Halves(both, 0));
   to.Add(own + "experts.linear3", Halves(both, 1));
   to.Add(own + "experts.linear2", from(experts + "output_linear.weight"));

@@ -163,9 +163,9 @@ Result<PublishedForm> Publish(const ModelConfig& config,
     PublishedTensors from(nullptr, attempt.Published(*row));
     ImportedTensors to(attempt.config);
     row->tensors(attempt.config, from, to);
-    return PublishedForm{row->model_type, attempt.keys.dump(2) + "\n",
-                         std::make_shared<ReversedView>(to.Take(),
-                                                        std::move(weights))};
+    return PublishedForm{
+        row->model_type, attempt.keys.dump(2) + "\n",
+        std::make_shared<ReversedView>(to.Take(), std::move(weights))};
   } catch (const Error& error) {
     return FormatError(error.where(), error.wanted(), error.given());
   }

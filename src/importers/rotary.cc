@@ -119,10 +119,10 @@ double ReadRotaryByType(PublishedConfig& from, ModelConfig& config, double base,
 }
 
 void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
-  PublishedKeys rope = {{"rope_type",
-                         kRotaryScalingWords[static_cast<int>(
-                             config.rotary_scaling)]},
-                        {"rope_theta", config.rotary_base}};
+  PublishedKeys rope = {
+      {"rope_type",
+       kRotaryScalingWords[static_cast<int>(config.rotary_scaling)]},
+      {"rope_theta", config.rotary_base}};
   if (config.rotary_scaling == RotaryScalingKind::kNone) {
     rope["rope_type"] = "default";
   } else {

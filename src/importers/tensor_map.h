@@ -32,8 +32,8 @@ class PublishedTensors {
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
   /// The same of a tensor with this shape; FormatError for another one. What is
-  /// cut or turned must be asked for so in types that are published; of a tensor
-  /// that becomes one of tarn's as it is, the shape is known.
+  /// cut or turned must be asked for so in types that are published; of a
+  /// tensor that becomes one of tarn's as it is, the shape is known.
   WeightPart operator()(const std::string& name,
                         const std::vector<int64_t>& shape);
   /// The tensor's numbers in this shape. Throws FormatError where they are more

@@ -183,8 +183,7 @@ void ReversedView::ReadPart(size_t index, WeightRange rows, WeightRange columns,
 
 void ReversedView::ReadStoredPart(size_t index, WeightRange rows,
                                   WeightRange columns, uint8_t* out) const {
-  std::vector<float> numbers(
-      static_cast<size_t>(rows.size() * columns.size()));
+  std::vector<float> numbers(static_cast<size_t>(rows.size() * columns.size()));
   ReadPart(index, rows, columns, numbers.data());
   tensors()[index].encoding->narrow(numbers.data(), std::ssize(numbers), out);
 }

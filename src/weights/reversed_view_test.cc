@@ -36,20 +36,25 @@ Tensors Everything(const Part& from) {
       {"flat", from("filters", {4, 1, 2}).Reshaped({4, 2})},
       {"scaled", from("scaled", {3, 2}).Scaled(0.25f)},
       {"shifted", from("shifted", {4}).Shifted(1.0f)},
-      {"experts", WeightPart::Stacked({from("expert 0", {2, 3}),
-                                       from("expert 1", {2, 3})})
-                      .Reshaped({2, 2, 3})},
+      {"experts",
+       WeightPart::Stacked({from("expert 0", {2, 3}), from("expert 1", {2, 3})})
+           .Reshaped({2, 2, 3})},
       {"fixed", WeightPart::Filled({3}, 1.5f)},
   };
 }
 
 const std::vector<TestTensor> kPublished = {
-    {"bias", {5}, DType::kF32, 1},       {"in", {7, 6}, DType::kF32, 2},
-    {"packed", {2, 4, 3}, DType::kF32, 3}, {"pairs", {6, 4}, DType::kBF16, 4},
-    {"turned", {3, 5}, DType::kF32, 5},  {"wide", {4, 5}, DType::kF32, 6},
+    {"bias", {5}, DType::kF32, 1},
+    {"in", {7, 6}, DType::kF32, 2},
+    {"packed", {2, 4, 3}, DType::kF32, 3},
+    {"pairs", {6, 4}, DType::kBF16, 4},
+    {"turned", {3, 5}, DType::kF32, 5},
+    {"wide", {4, 5}, DType::kF32, 6},
     {"filters", {4, 1, 2}, DType::kF16, 7},
-    {"scaled", {3, 2}, DType::kF32, 8},  {"shifted", {4}, DType::kF32, 9},
-    {"expert 0", {2, 3}, DType::kF32, 10}, {"expert 1", {2, 3}, DType::kF32, 90}};
+    {"scaled", {3, 2}, DType::kF32, 8},
+    {"shifted", {4}, DType::kF32, 9},
+    {"expert 0", {2, 3}, DType::kF32, 10},
+    {"expert 1", {2, 3}, DType::kF32, 90}};
 
 class ReversedViewTest : public ::testing::Test {
  protected:
@@ -91,7 +96,8 @@ TEST_F(ReversedViewTest, GivesEachNumberAndEncodingBack) {
     back.Read(*tensor, {1, 2}, {0, 1}, cell.data());
     EXPECT_EQ(cell[0], wanted.first + static_cast<float>(tensor->columns()));
   }
-  EXPECT_NE(back.Where(*back.Find("wide"), 0).find("'wide'"), std::string::npos);
+  EXPECT_NE(back.Where(*back.Find("wide"), 0).find("'wide'"),
+            std::string::npos);
 }
 
 void ExpectFormatError(const std::function<void()>& run, const char* text) {
@@ -114,17 +120,19 @@ TEST_F(ReversedViewTest, RefusesWhatCannotBeWritten) {
   const auto twice = with({{"first rows", Named("x", {3, 6})},
                            {"even", Named("x", {3, 6}).Columns({0, 4})}});
   ExpectFormatError([&] { ValuesOf(*twice, "x"); }, "want one value, got");
-  const auto alike = with({{"first rows", Named("x", {3, 6})},
-                           {"first rows", Named("x", {3, 6})}});
+  const auto alike = with(
+      {{"first rows", Named("x", {3, 6})}, {"first rows", Named("x", {3, 6})}});
   EXPECT_EQ(ValuesOf(*alike, "x"), ValuesOf(*view_, "first rows"));
   ExpectFormatError(
-      [&] { with({{"fixed", WeightPart::Filled({3}, 1.0f)}}); },
+      [&] {
+        with({{"fixed", WeightPart::Filled({3}, 1.0f)}});
+      },
       "want numbers that are all 1");
   EXPECT_THROW(with({{"first rows", Named("x", {3, 5})}}), ShapeError);
   EXPECT_THROW(with({{"no such", Named("x", {3, 5})}}), ShapeError);
-  EXPECT_THROW(with({{"first rows", Named("x", {3, 6})},
-                     {"flat", Named("x", {4, 2})}}),
-               ShapeError);
+  EXPECT_THROW(
+      with({{"first rows", Named("x", {3, 6})}, {"flat", Named("x", {4, 2})}}),
+      ShapeError);
   EXPECT_THROW(ValuesOf(WeightView("v", {{"x", Named("x", {2})}}), "x"),
                ArgumentError);
 }

@@ -61,8 +61,8 @@ uint64_t WeightFileBytes(const WeightSource& source,
                          const WeightFileOptions& options) {
   uint64_t total = 0;
   for (const Written& one : Order(source, options.stored)) {
-    total += static_cast<uint64_t>(one.tensor->elements()) *
-             DTypeBytes(one.dtype);
+    total +=
+        static_cast<uint64_t>(one.tensor->elements()) * DTypeBytes(one.dtype);
   }
   return total;
 }

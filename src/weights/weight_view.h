@@ -61,8 +61,8 @@ class WeightPart {
   const Encoding& encoding() const;
 
   /// Hands these rows to the tensors they come from, each number where a read
-  /// would find it; factors and terms are undone. numbers: [rows, columns()]. Throws
-  /// ShapeError for rows outside the tensor.
+  /// would find it; factors and terms are undone. numbers: [rows, columns()].
+  /// Throws ShapeError for rows outside the tensor.
   void Write(WeightRange rows, const float* numbers, WeightSink& sink) const;
   /// The rows among which those of a source tensor are; "": what is filled.
   WeightRange RowsOf(const std::string& tensor) const;

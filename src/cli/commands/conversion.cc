@@ -82,8 +82,7 @@ int RunConversion(const std::string& label, const ConversionFlags& flags,
   Payload payload(stdout);
   payload.Write(StrCat(flags.out, ": ", converted.model_type, ", ",
                        converted.tensors, " tensors, ", converted.numbers,
-                       " weights, ", converted.bytes, " bytes\n", names,
-                       "\n"));
+                       " weights, ", converted.bytes, " bytes\n", names, "\n"));
   payload.Flush();
   return kExitOk;
 }

@@ -8,7 +8,8 @@ namespace {
 constexpr char kExportFooter[] =
     "Writes config.json with the published type's keys, the weights under its\n"
     "names, and the tokenizer's files if they are in Hugging Face's form. A\n"
-    "configuration that no published type has is refused; the message names the\n"
+    "configuration that no published type has is refused; the message names "
+    "the\n"
     "key in which the nearest type differs; exit code 3. The same holds for\n"
     "weights that the type lacks, as a bias of the head that is not 0.\n"
     "All files appear at the end, by rename: an interrupted export leaves\n"
@@ -35,9 +36,10 @@ int Export(int argc, char** argv) {
       .OneOf(ExportedModelTypes());
   parser.Footer(kExportFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  return RunConversion("tarn export", flags, [&](const ConvertOptions& options) {
-    return ExportModel(flags.from, flags.out, type, options);
-  });
+  return RunConversion(
+      "tarn export", flags, [&](const ConvertOptions& options) {
+        return ExportModel(flags.from, flags.out, type, options);
+      });
 }
 
 }  // namespace tarn::cli

@@ -6,8 +6,10 @@ namespace tarn::cli {
 namespace {
 
 constexpr char kImportFooter[] =
-    "Published directories open as they are; an import gives what training and\n"
-    "changes need: config.json with tarn's keys, weights under tarn's names in\n"
+    "Published directories open as they are; an import gives what training "
+    "and\n"
+    "changes need: config.json with tarn's keys, weights under tarn's names "
+    "in\n"
     "one file. The tokenizer's files, the chat template and the generation\n"
     "settings are copied. Weights are read and written a few MiB at a time.\n"
     "All files appear at the end, by rename, config.json last: an interrupted\n"
@@ -21,15 +23,16 @@ constexpr char kImportFooter[] =
 
 int Import(int argc, char** argv) {
   ConversionFlags flags;
-  ArgumentParser parser("Writes a published model as a directory of tarn's own.",
-                        "tarn import");
+  ArgumentParser parser(
+      "Writes a published model as a directory of tarn's own.", "tarn import");
   DeclareConversion(parser, "published model: a folder in Hugging Face's form",
                     flags);
   parser.Footer(kImportFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  return RunConversion("tarn import", flags, [&](const ConvertOptions& options) {
-    return ImportModel(flags.from, flags.out, options);
-  });
+  return RunConversion("tarn import", flags,
+                       [&](const ConvertOptions& options) {
+                         return ImportModel(flags.from, flags.out, options);
+                       });
 }
 
 }  // namespace tarn::cli

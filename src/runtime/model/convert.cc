@@ -10,6 +10,7 @@
 #include "core/folder.h"
 #include "core/json.h"
 #include "core/text.h"
+#include "importers/generation_config.h"
 #include "importers/publish.h"
 #include "runtime/model/files.h"
 #include "text/tokenizer.h"
@@ -61,8 +62,7 @@ class Folder {
     Open(name).Write(text.data(), text.size());
   }
   AtomicFile& Open(const std::string& name) {
-    files_.emplace_back(name,
-                        std::make_unique<AtomicFile>(dir_ + "/" + name));
+    files_.emplace_back(name, std::make_unique<AtomicFile>(dir_ + "/" + name));
     return *files_.back().second;
   }
   // In the order of Add, in which the configuration is the last. A model that
@@ -137,6 +137,7 @@ Converted ImportModel(const std::string& from, const std::string& dir,
     if (!tokenizer.ok()) Throw(InFolder(from, tokenizer.error()));
     config.tokenizer = tokenizer.value().kind();
   }
+  Taken(ReadGenerationConfig(from));
   CheckOut(from, dir, options.overwrite);
   Folder folder(dir);
   Converted converted;
@@ -146,7 +147,9 @@ Converted ImportModel(const std::string& from, const std::string& dir,
   WriteAll(*files.weights, options, dir, folder, converted);
   for (const std::string& name : CompanionFiles()) {
     std::optional<std::string> file = Companion(from, name);
-    if (!file && name == kGenerationName) file = GenerationSettingsOf(text);
+    if (name == kGenerationName) {
+      file = GenerationSettingsOf(text, file.value_or(""));
+    }
     if (file && !file->empty()) folder.Add(name, *file);
   }
   folder.Add(kConfigName, ConfigToJson(config));
@@ -176,9 +179,8 @@ Converted ExportModel(const std::string& from, const std::string& dir,
       const auto root = ParseStrictJson(*text, name, kMaxCompanionBytes);
       if (!root.ok()) Throw(InFolder(from, root.error()));
       if (!IsHuggingFaceForm(root.value())) {
-        converted.left_out =
-            StrCat(name, ", which is in tarn's own form (",
-                   Name(config.tokenizer), ")");
+        converted.left_out = StrCat(name, ", which is in tarn's own form (",
+                                    Name(config.tokenizer), ")");
         continue;
       }
     }

@@ -22,7 +22,7 @@ struct ConvertOptions {
 };
 
 struct Converted {
-  std::string model_type;  // of the published side
+  std::string model_type;                        // of the published side
   uint64_t tensors = 0, numbers = 0, bytes = 0;  // of the weights written
   std::vector<std::string> files;                // names, config.json last
   /// A file that was left out, and why; empty: none.

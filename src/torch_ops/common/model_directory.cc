@@ -94,9 +94,8 @@ void ReadWeightsOf(const at::Tensor& path,
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("is_published(Tensor path) -> bool", &IsPublished);
   m.def("read_model_config(Tensor path) -> str", &ReadConfigOf);
-  m.def(
-      "read_model_weights(Tensor path, str[] names, Tensor(a!)[] out) -> ()",
-      &ReadWeightsOf);
+  m.def("read_model_weights(Tensor path, str[] names, Tensor(a!)[] out) -> ()",
+        &ReadWeightsOf);
   m.def("model_companions() -> str[]", &CompanionFiles);
 }
 

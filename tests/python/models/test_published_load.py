@@ -123,7 +123,9 @@ def test_peft_adapts_a_published_model(tmp_path):
     opened = runtime.Model(tmp_path / "ours")
     published.assert_close(opened.score(opened.state(), TOKENS[0].numpy()), wanted)
     changed = {
-        name for name, tensor in merged.state_dict().items() if not torch.equal(tensor, before[name])
+        name
+        for name, tensor in merged.state_dict().items()
+        if not torch.equal(tensor, before[name])
     }
     assert {name.split(".")[-2] for name in changed} == {
         "query_projection", "value_projection", "linear2",

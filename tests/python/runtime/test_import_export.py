@@ -165,14 +165,19 @@ def test_tokenizers_settings_and_templates_come_along(llama, tmp_path):
     assert not (tmp_path / "third").exists()
 
 
-def test_ids_of_a_configuration_become_settings(llama, tmp_path):
+@pytest.mark.parametrize("settings", [None, {"top_k": 7}, {"eos_token_id": [5]}])
+def test_ids_of_a_configuration_become_settings(settings, llama, tmp_path):
     (llama / "generation_config.json").unlink(missing_ok=True)
+    if settings is not None:
+        (llama / "generation_config.json").write_text(json.dumps(settings))
     path = llama / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "eos_token_id": 5}))
     convert("import", llama, "--out", tmp_path / "ours")
+    written = json.loads((tmp_path / "ours" / "generation_config.json").read_text())
+    assert written["eos_token_id"] in (5, [5]) and written.items() >= (settings or {}).items()
     convert("export", tmp_path / "ours", "--out", tmp_path / "back")
     model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
-    assert model.generation_config.eos_token_id == 5
+    assert model.generation_config.eos_token_id in (5, [5])
 
 
 def test_a_model_is_replaced_only_when_told_to(llama, imported, tmp_path):
