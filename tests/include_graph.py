@@ -50,7 +50,7 @@ ALLOWED = {
         "runtime",
     },
     "capi": {"core", "config", "kernels", "text", "runtime", "capi"},
-    "torch_ops": {"core", "config", "kernels", "torch_ops"},
+    "torch_ops": {"core", "config", "kernels", "weights", "importers", "torch_ops"},
     "torch_nn": {
         "core",
         "config",

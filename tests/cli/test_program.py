@@ -12,17 +12,9 @@ import plain_pairs
 import pytest
 
 COMMANDS = [
-    "train",
-    "generate",
-    "chat",
-    "draw",
-    "classify",
-    "eval",
-    "info",
-    "bench",
-    "verify",
-    "tokenize",
-]
+    "train", "generate", "chat", "draw", "classify", "eval", "info", "bench", "verify", "tokenize",
+    "import", "export",
+]  # fmt: skip
 
 
 def test_help_and_version(tarn):

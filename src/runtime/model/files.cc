@@ -15,30 +15,6 @@ constexpr const char* kConfigFile = "config.json";
 
 }  // namespace
 
-Error InFolder(const std::string& dir, const Error& error) {
-  if (error.wanted().empty()) {
-    return Error(error.code(), StrCat(dir, "/", error.what()));
-  }
-  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
-               error.given());
-}
-
-Result<ModelConfig> ReadModelConfig(const std::string& dir) {
-  const Result<std::string> text =
-      ReadFile(dir + "/config.json", kMaxConfigBytes);
-  if (!text.ok()) return text.error();
-  const bool published = IsPublishedConfig(text.value());
-  Result<ModelConfig> config = published
-                                   ? ImportConfig(text.value(), kConfigFile)
-                                   : ConfigFromJson(text.value());
-  if (!config.ok()) return InFolder(dir, config.error());
-  if (!published || Tokenizer::IsIn(dir)) return config;
-  // Without a tokenizer its texts are decimal ids.
-  ModelConfig numbers = std::move(config).Take();
-  numbers.tokenizer = TokenizerKind::kIds;
-  return numbers;
-}
-
 Result<Tokenizer> OpenTokenizer(const std::string& dir,
                                 const ModelConfig& config) {
   const Result<std::string> text =
@@ -52,17 +28,6 @@ Result<Tokenizer> OpenTokenizer(const std::string& dir,
   if (!tokenizer.ok()) return tokenizer;
   if (auto error = tokenizer.value().CheckFits(config)) return *error;
   return tokenizer;
-}
-
-Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
-    const std::string& dir, const ModelConfig& config, bool use_mmap) {
-  auto source = OpenWeightSource(dir, use_mmap);
-  if (!source.ok()) return source;
-  const Result<std::string> text =
-      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
-  if (!text.ok()) return text.error();
-  if (!IsPublishedConfig(text.value())) return source;
-  return ImportWeights(text.value(), config, std::move(source).Take());
 }
 
 Result<ModelFiles> OpenModelFiles(const std::string& dir,
