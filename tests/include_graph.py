@@ -36,7 +36,7 @@ ALLOWED = {
     },
     "kernels": {"core", "kernels"},
     "weights": {"core", "weights"},
-    "importers": {"core", "config", "weights", "importers"},
+    "importers": {"core", "config", "weights", "mixers/form", "importers"},
     "text": {"core", "config", "text"},
     "data": {"core", "config", "text", "data"},
     "runtime": {
