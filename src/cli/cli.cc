@@ -31,6 +31,8 @@ constexpr Command kCommands[] = {
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
     {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
+    {"import", Import, "a published model as a directory of tarn's own"},
+    {"export", Export, "a model in the form that transformers opens"},
     {"plot", Plot,
      "draw the curves of training runs (needs the training part)"},
     {"experiment", Experiment,

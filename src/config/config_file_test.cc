@@ -188,6 +188,14 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"selection_norm", "true"},
       {"selection_norm_eps", "0.25"},
       {"learned_bounds", "true"},
+      {"gate_activation", "none"},
+      {"gate_bias", "true"},
+      {"output_norm_eps", "0.25"},
+      {"shift_rank", "3"},
+      {"rate_rank", "4"},
+      {"output_gate_rank", "5"},
+      {"value_rank", "6"},
+      {"unit_eps", "0.5"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -248,7 +256,15 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "selection_norm_eps",
                                        "conv_bias",
                                        "gate_softcap",
-                                       "learned_bounds"};
+                                       "learned_bounds",
+                                       "gate_activation",
+                                       "gate_bias",
+                                       "output_norm_eps",
+                                       "shift_rank",
+                                       "rate_rank",
+                                       "output_gate_rank",
+                                       "value_rank",
+                                       "unit_eps"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

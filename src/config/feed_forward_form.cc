@@ -53,15 +53,25 @@ StateSpec LayerState(const ModelConfig& view) {
   return state;
 }
 
-void CheckFeedForward(const ModelConfig& config) {
-  const bool parallel = config.parallel_residual;
-  if (parallel &&
-      (config.norm == Norm::kPost || config.arch == Arch::kSeq2seq)) {
-    RefuseKey("parallel_residual",
-              "false with norm 'post', which has no one row to add to, and for "
-              "arch 'seq2seq'",
-              "true");
+namespace {
+
+void CheckParallel(const ModelConfig& view, const FeedForwardSpec& spec) {
+  if (!view.parallel_residual) return;
+  const auto refuse = [](const std::string& where) {
+    RefuseKey("parallel_residual", StrCat("false ", where), "true");
+  };
+  if (view.arch == Arch::kSeq2seq) refuse("for arch 'seq2seq'");
+  if (view.norm == Norm::kPost) {
+    refuse("with norm 'post', under which parts read different rows");
   }
+  if (spec.state != nullptr) {
+    refuse(StrCat("with feed_forward '", spec.name, "', which carries a row"));
+  }
+}
+
+}  // namespace
+
+void CheckFeedForward(const ModelConfig& config) {
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
     const ModelConfig view = LayerView(config, static_cast<int64_t>(i));
@@ -78,12 +88,7 @@ void CheckFeedForward(const ModelConfig& config) {
                 StrCat(PartsFor(config.arch), " for arch 'seq2seq'"),
                 spec.name);
     }
-    if (parallel && spec.state != nullptr) {
-      RefuseKey("parallel_residual",
-                StrCat("false with feed_forward '", spec.name,
-                       "', which carries a row"),
-                "true");
-    }
+    CheckParallel(view, spec);
     if (spec.check != nullptr) spec.check(view);
   }
 }

@@ -124,7 +124,8 @@ constexpr ConfigField kFields[] = {
      "the feed-forward part reads what the mixer of its layer reads",
      BoolField{&C::parallel_residual}, "block"},
     {"feed_forward_bias",
-     "biases of the maps of mlp, swiglu, geglu and relu2; auto: of mlp alone",
+     "biases of the maps of mlp, swiglu, geglu, geglu-tanh and relu2; auto: of "
+     "mlp alone",
      Choice<&C::feed_forward_bias>(kBiasWords), "block"},
     {"head_bias", "a bias of the logits", BoolField{&C::head_bias}, "block"},
     {"norm",

@@ -113,6 +113,33 @@ TEST(Layers, NormsHaveAPlaceByLayer) {
             "layers");
 }
 
+TEST(Layers, PartsReadTheSameRowsWhereTheyCan) {
+  const auto refused = [](const char* layers, Norm norm, Arch arch) {
+    ModelConfig config;
+    config.parallel_residual = true;
+    config.layers = LayersFromText(layers);
+    config.norm = norm;
+    config.arch = arch;
+    try {
+      FinishConfig(config);
+    } catch (const ArgumentError& error) {
+      return error.where();
+    }
+    EXPECT_FALSE(config.HasPlainSums());
+    EXPECT_TRUE(ConfigFromJson(ConfigToJson(config)).Take().parallel_residual);
+    return std::string();
+  };
+  const std::string key = "parallel_residual";
+  EXPECT_EQ(refused("full", Norm::kPre, Arch::kDecoder), "");
+  EXPECT_EQ(refused("full,linear", Norm::kBoth, Arch::kDecoder), "");
+  EXPECT_EQ(refused("full", Norm::kPost, Arch::kDecoder), key);
+  EXPECT_EQ(refused("full,full:norm=post", Norm::kPre, Arch::kDecoder), key);
+  EXPECT_EQ(refused("full", Norm::kPre, Arch::kSeq2seq), key);
+  EXPECT_EQ(
+      refused("full:feed_forward=channel-mix,full", Norm::kPre, Arch::kDecoder),
+      key);
+}
+
 TEST(Layers, CrossAttentionIsLinearWhereAllLayersAre) {
   const Words seq2seq = {{"arch", "seq2seq"}};
   EXPECT_EQ(Hybrid("linear,linear:feature_map=relu", seq2seq).cross_attention,

@@ -10,19 +10,23 @@
 namespace tarn {
 namespace {
 
-ModelConfig ReadGpt(PublishedConfig& from, int64_t d_model, int64_t layers,
-                    int64_t heads) {
+// The names of the sizes.
+struct GptSizes {
+  const char *width, *layers, *heads;
+};
+
+ModelConfig ReadGpt(PublishedConfig& from, const GptSizes& keys) {
   ModelConfig config;
   config.attention = MixerKind("full");
   config.vocab_size = from.Integer("vocab_size", 1, kMostSize);
-  config.d_model = d_model;
-  config.n_layers = layers;
-  config.n_heads = heads;
-  if (d_model % heads != 0) {
-    from.Refuse("n_heads", StrCat("a divisor of the width ", d_model),
-                StrCat(heads));
+  config.d_model = from.Integer(keys.width, 1, kMaxWidth);
+  config.n_layers = from.Integer(keys.layers, 1, kMaxLayers);
+  config.n_heads = from.Integer(keys.heads, 1, kMaxHeads);
+  if (config.d_model % config.n_heads != 0) {
+    from.Refuse(keys.heads, StrCat("a divisor of the width ", config.d_model),
+                StrCat(config.n_heads));
   }
-  config.d_key = config.d_value = d_model / heads;
+  config.d_key = config.d_value = config.d_model / config.n_heads;
   config.norm = Norm::kPre;
   config.norm_kind = NormKind::kLayer;
   config.final_norm = true;
@@ -50,11 +54,8 @@ void ReadActivation(PublishedConfig& from, const char* key, const char* usual,
 }
 
 ModelConfig ReadGpt2(PublishedConfig& from) {
-  const int64_t d_model = from.Integer("n_embd", 1, kMaxWidth);
-  ModelConfig config =
-      ReadGpt(from, d_model, from.Integer("n_layer", 1, kMaxLayers),
-              from.Integer("n_head", 1, kMaxHeads));
-  config.d_ff = from.Integer("n_inner", 1, kMostSize, 4 * d_model);
+  ModelConfig config = ReadGpt(from, {"n_embd", "n_layer", "n_head"});
+  config.d_ff = from.Integer("n_inner", 1, kMostSize, 4 * config.d_model);
   config.norm_eps = from.Real("layer_norm_epsilon", 1e-5);
   config.positions = Positions::kLearned;
   config.max_positions = from.Integer("n_positions", 1, kMostSize, 1024);
@@ -81,10 +82,8 @@ ModelConfig ReadGpt2(PublishedConfig& from) {
 }
 
 ModelConfig ReadGptNeoX(PublishedConfig& from) {
-  const int64_t d_model = from.Integer("hidden_size", 1, kMaxWidth);
-  ModelConfig config =
-      ReadGpt(from, d_model, from.Integer("num_hidden_layers", 1, kMaxLayers),
-              from.Integer("num_attention_heads", 1, kMaxHeads));
+  ModelConfig config = ReadGpt(
+      from, {"hidden_size", "num_hidden_layers", "num_attention_heads"});
   config.d_ff = from.Integer("intermediate_size", 1, kMostSize);
   config.norm_eps = from.Real("layer_norm_eps", 1e-5);
   config.tied_head = from.Flag("tie_word_embeddings", false);

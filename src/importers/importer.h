@@ -20,7 +20,10 @@ namespace tarn {
 /// The most that a size of a published model may be.
 inline constexpr int64_t kMostSize = int64_t{1} << 24;
 
-/// One type of published model. Both functions throw FormatError.
+/// What an importer writes into a config.json: key by key, in order.
+using PublishedKeys = nlohmann::ordered_json;
+
+/// One type of published model. All functions throw FormatError.
 struct Importer {
   const char* model_type;  // of config.json
   /// The configuration, not finished yet; all keys are read or ignored.
@@ -28,7 +31,18 @@ struct Importer {
   /// The tensors of the finished configuration.
   void (*tensors)(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to);
+  /// The way back, which not all types have: the class that reads the model,
+  /// and the keys of a configuration. It writes what the type can express and
+  /// refuses nothing: reading the keys again must give the configuration.
+  /// `tensors` must then give the shapes of what it cuts.
+  const char* architecture = nullptr;
+  void (*publish)(const ModelConfig& config, PublishedKeys& to) = nullptr;
 };
+
+/// The rows of all files.
+const std::vector<Importer>& Importers();
+/// The finished configuration of a type; all keys are read. Throws Error.
+ModelConfig ReadPublished(const Importer& row, PublishedConfig& published);
 
 /// Options of an entry of the pattern of layers.
 using LayerOptions = std::vector<std::pair<std::string, std::string>>;
@@ -44,6 +58,8 @@ void ReadMambaBiases(PublishedConfig& from, const char* products,
                      const char* convolution, ModelConfig& config);
 /// Sets the limits of the steps: those of time_step_limit.
 void ReadStepLimits(PublishedConfig& from, ModelConfig& config);
+/// And back.
+void PublishStepLimits(const ModelConfig& config, PublishedKeys& to);
 
 /// Factors of the rows that a Mamba-2 mixer reads, of those of its first
 /// product, and of the last product.
@@ -75,6 +91,8 @@ void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
                 std::optional<double> part = std::nullopt,
                 double base = 10000.0);
+/// The keys of a model without partial rotation, as transformers 5 writes them.
+void PublishRotary(const ModelConfig& config, PublishedKeys& to);
 /// The same of a model with layers of full attention, whose frequencies become
 /// the model's, and layers with a window. Returns the base of the latter, 0:
 /// the model's. sliding_key: of a file of transformers 4; null: rope_theta.

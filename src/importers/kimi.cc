@@ -147,12 +147,12 @@ ModelConfig ReadKimiLinear(PublishedConfig& from) {
   config.norm_eps = from.Real("rms_norm_eps", 1e-5);
   config.final_norm = true;
   config.positions = Positions::kNone;
-  config.tied_head = from.Flag("tie_word_embeddings", false);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
   // Widths that follow from others, and what the classes do not read.
-  from.Ignore({"head_dim", "qk_head_dim", "model_max_length", "rope_theta",
-               "rope_scaling", "rope_parameters", "use_grouped_topk",
+  from.Ignore({"tie_word_embeddings", "head_dim", "qk_head_dim",
+               "model_max_length", "rope_theta", "rope_scaling",
+               "rope_parameters", "use_grouped_topk",
                "num_nextn_predict_layers", "output_router_logits"});
   ReadLatent(from, config);
   ReadKimiMixers(from, config);

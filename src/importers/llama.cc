@@ -116,6 +116,51 @@ ModelConfig ReadOlmo2(PublishedConfig& from) {
   return config;
 }
 
+void PublishCommon(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  to["num_attention_heads"] = config.n_heads;
+  to["intermediate_size"] = config.d_ff;
+  to["head_dim"] = config.d_key;
+  const int64_t shared = KeyOf<int64_t>(config, "key_heads");
+  to["num_key_value_heads"] = shared == 0 ? config.n_heads : shared;
+  to["hidden_act"] = "silu";
+  to["rms_norm_eps"] = config.norm_eps;
+  to["tie_word_embeddings"] = config.tied_head;
+  PublishRotary(config, to);
+}
+
+void PublishLlama(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+}
+
+void PublishMistral(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  const int64_t window = KeyOf<int64_t>(config, "window");
+  to["sliding_window"] =
+      window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
+}
+
+// The class of Qwen 2 takes the width of a head from the other sizes where the
+// key is absent, and these types have no biases of the feed-forward part.
+void PublishQwen2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["use_sliding_window"] = false;
+}
+
+void PublishQwen3(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwen2(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
+void PublishOlmo2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
 void LlamaTensors(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to) {
   AddSoftmaxStack(config, {}, from, to);
@@ -175,11 +220,12 @@ void Qwen3MoeTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> SoftmaxImporters() {
-  return {{"llama", ReadLlama, LlamaTensors},
-          {"mistral", ReadMistral, LlamaTensors},
-          {"qwen2", ReadQwen2, LlamaTensors},
-          {"qwen3", ReadQwen3, LlamaTensors},
-          {"olmo2", ReadOlmo2, Olmo2Tensors},
+  return {{"llama", ReadLlama, LlamaTensors, "LlamaForCausalLM", PublishLlama},
+          {"mistral", ReadMistral, LlamaTensors, "MistralForCausalLM",
+           PublishMistral},
+          {"qwen2", ReadQwen2, LlamaTensors, "Qwen2ForCausalLM", PublishQwen2},
+          {"qwen3", ReadQwen3, LlamaTensors, "Qwen3ForCausalLM", PublishQwen3},
+          {"olmo2", ReadOlmo2, Olmo2Tensors, "Olmo2ForCausalLM", PublishOlmo2},
           {"phi3", ReadPhi3, Phi3Tensors},
           {"qwen3_moe", ReadQwen3Moe, Qwen3MoeTensors}};
 }

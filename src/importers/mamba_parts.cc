@@ -34,6 +34,14 @@ void ReadStepLimits(PublishedConfig& from, ModelConfig& config) {
   SetKey(config, "most_step", most);
 }
 
+void PublishStepLimits(const ModelConfig& config, PublishedKeys& to) {
+  const double most = KeyOf<double>(config, "most_step");
+  PublishedKeys limits = {KeyOf<double>(config, "least_step")};
+  limits.push_back(most == 0.0 ? PublishedKeys{{"__float__", "Infinity"}}
+                               : PublishedKeys(most));
+  to["time_step_limit"] = std::move(limits);
+}
+
 LayerOptions ReadMamba2(PublishedConfig& from, int64_t inner,
                         ModelConfig& config) {
   const int64_t heads = from.Integer("mamba_n_heads", 1, kMostPart, 128);

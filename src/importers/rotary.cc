@@ -118,4 +118,22 @@ double ReadRotaryByType(PublishedConfig& from, ModelConfig& config, double base,
   return same ? 0.0 : sliding_base;
 }
 
+void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
+  PublishedKeys rope = {
+      {"rope_type",
+       kRotaryScalingWords[static_cast<int>(config.rotary_scaling)]},
+      {"rope_theta", config.rotary_base}};
+  if (config.rotary_scaling == RotaryScalingKind::kNone) {
+    rope["rope_type"] = "default";
+  } else {
+    rope["factor"] = config.rotary_factor;
+  }
+  if (config.rotary_scaling == RotaryScalingKind::kLlama3) {
+    rope["low_freq_factor"] = config.rotary_low;
+    rope["high_freq_factor"] = config.rotary_high;
+    rope["original_max_position_embeddings"] = config.rotary_original_positions;
+  }
+  to["rope_parameters"] = std::move(rope);
+}
+
 }  // namespace tarn

@@ -135,15 +135,15 @@ ModelConfig ReadGemma3Text(PublishedConfig& from) {
   ReadBiases(from, config);
   from.Want("hidden_activation", "gelu_pytorch_tanh");
   from.Want("use_bidirectional_attention", false);
-  // transformers reads the caps of the scores and does not apply them.
+  // transformers reads a cap of the scores and does not apply it.
   from.WantNull("attn_logit_softcapping");
-  from.WantNull("final_logit_softcapping");
   from.Ignore({"hidden_act", "cache_implementation"});
   config.feed_forward = FeedForwardOf("geglu-tanh");
   config.norm = Norm::kBoth;
   config.norm_offset = 1.0;
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   config.embedding_factor = std::sqrt(static_cast<double>(config.d_model));
+  config.logit_softcap = from.Real("final_logit_softcapping", 0.0);
   const double scale = from.Real("query_pre_attn_scalar", 256.0);
   if (!(scale > 0)) {
     from.Refuse("query_pre_attn_scalar", "a number above 0", StrCat(scale));

@@ -27,15 +27,15 @@ struct EncodeOptions {
   /// Whether texts of special tokens ("<|endoftext|>") become those tokens. For
   /// text that the program writes itself, never for a user's. BPE only.
   bool allow_special = false;
-  /// With allow_special: parts of the text that are a user's. A special token
-  /// is not found where it reaches into one; a token that the file does not
-  /// mark as special is. Sorted, apart, not empty, within the text.
-  std::span<const ByteRange> data = {};
   /// Where the text begins in its source, for error messages only.
   uint64_t offset = 0;
   /// Whether to add the tokens that tokenizer.json puts before and after a text
   /// (TemplateProcessing), such as <bos>. Files without that key add none.
   bool add_special = false;
+  /// With allow_special: parts of the text that are a user's. A special token
+  /// is not found where it reaches into one; a token that the file does not
+  /// mark as special is. Sorted, apart, not empty, within the text.
+  std::span<const ByteRange> data = {};
 };
 
 /// How far a text is decoded that comes token by token. A value; a new one
@@ -124,7 +124,11 @@ class Tokenizer {
   /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
   /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
   /// add_eos_token decide what EncodeOptions::add_special adds.
+  /// Without a tokenizer.json it reads rwkv_vocab_v20230424.txt, which
+  /// published RWKV models have instead.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
+  /// Whether DIR has one of the files that OpenAlone reads.
+  static bool IsIn(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's

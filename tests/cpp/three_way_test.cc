@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <string_view>
 
 #include "config/model_config.h"
 #include "core/test_util.h"
@@ -377,6 +378,13 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     }
   }
   add("full:key_heads=2:rotary_width=4", Positions::kRotary);
+  for (const char* layers :
+       {"full:rotate=false,full", "local:local_context=8,full:rotate=false",
+        "full:own_rotary_base=50", "full:rotate=false:head_norm=full,linear",
+        "full:window=9:own_rotary_base=50,full:own_rotary_base=7,gated-full"}) {
+    add(layers, Positions::kRotary);
+    add(layers, Positions::kRotary, RotaryScalingKind::kYarn);
+  }
   for (const RotaryScalingKind scaling :
        {RotaryScalingKind::kLinear, RotaryScalingKind::kLlama3,
         RotaryScalingKind::kYarn}) {
@@ -506,7 +514,7 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
       arch == Arch::kDecoder
           ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
                                      "mamba2:feed_forward=channel-mix,full",
-                                     "gdn:norm=none,full:norm=after,linear"}
+                                     "gdn:norm=none,full:norm=after"}
           : std::vector<const char*>{"full", "linear", "linear:norm=both,full"};
   for (const char* layers : patterns) {
     for (const Norm norm :
@@ -527,6 +535,13 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
+        config.activation =
+            row % 3 == 0 ? Activation::kGeluTanh : Activation::kGelu;
+        if (row % 5 == 2) config.feed_forward = FeedForwardOf("geglu-tanh");
+        config.parallel_residual =
+            row % 2 == 1 && norm != Norm::kPost && arch != Arch::kSeq2seq &&
+            std::string_view(layers).find("channel-mix") ==
+                std::string_view::npos;
         ++row;
         configs.push_back(config);
         FinishConfig(configs.back());

@@ -16,8 +16,9 @@ from tarn.nn._gated_parts import (
     draw_filters,
     draw_step_bias,
     kept_rows,
+    left_to,
+    products,
     want_read,
-    weights_and_biases,
     wide,
 )
 from tarn.nn._mixer import Tensors, View, register_mixer
@@ -74,11 +75,11 @@ class MambaMixer(RecurrentMixer):
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""
-        want_read(self)
+        want_read(self, ("value_projection", "gate_projection", "out_projection"))
         # Rows that are not kept are zeros before the product, so that the gradients of the
         # maps do not meet them.
         maps = [self.value_projection, self.gate_projection]
-        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), *weights_and_biases(maps)), kept)
+        packed = kept_rows(products(kept_rows(x, kept), maps), kept)
         values, gate = packed.chunk(2, 2)
         new_state: Tensors = {}
         if hasattr(self, "convolution"):
@@ -105,7 +106,7 @@ class MambaMixer(RecurrentMixer):
         else:
             out = result
         rows = out * torch.nn.functional.silu(gate)
-        return Branch(rows, self.out_projection.bias, self.out_projection.weight), new_state
+        return left_to(self.out_projection, rows), new_state
 
     def _select(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What a token chooses: steps [B, T, C], keys and queries [B, T, N]."""

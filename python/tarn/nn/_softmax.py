@@ -12,7 +12,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
-from tarn.nn._gated_parts import split, want_read
+from tarn.nn._gated_parts import left_to, products, split, want_read
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mixer import Mixer, View, register_mixer
 from tarn.nn._softmax_base import SoftmaxBase
@@ -57,11 +57,9 @@ class SoftmaxMixer(SoftmaxBase):
         return f"kind={self.kind!r}, heads={self.heads}, key_heads={self.key_heads}"
 
     def _project(self, x: torch.Tensor, places: torch.Tensor) -> dict[str, torch.Tensor]:
-        want_read(self)
+        want_read(self, (*self._first_maps, "out_projection"))
         maps = [getattr(self, name) for name in self._first_maps]
-        weights = [part.weight for part in maps]
-        biases = [part.bias for part in maps] if maps[0].bias is not None else []
-        parts = ops.layer_heads(x, weights, biases).split_with_sizes(self._widths, 2)
+        parts = products(x, maps).split_with_sizes(self._widths, 2)
         counts = (self.heads, self.key_heads, self.key_heads, self.heads)
         names = ("queries", "keys", "values", "gate")
         found: dict[str, torch.Tensor] = dict(zip(names, parts, strict=False))
@@ -100,7 +98,7 @@ class SoftmaxMixer(SoftmaxBase):
             )
         if "gate" in rows:
             out = out * torch.sigmoid(rows["gate"])
-        return Branch(out.flatten(2), self.out_projection.bias, self.out_projection.weight)
+        return left_to(self.out_projection, out.flatten(2))
 
     def _windowed(self, masks: dict[str, Any]) -> dict[str, Any]:
         """The masks of sequences of unequal lengths, under which the window is a mask too."""

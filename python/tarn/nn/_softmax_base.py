@@ -9,7 +9,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._configurations import layer_facts
-from tarn._fused import Branch
+from tarn._fused import Branch, whole
 from tarn._rotary_rows import rotary_rows
 from tarn.attention._steps.cached import cache_masks
 from tarn.nn._gated_parts import kept_rows
@@ -59,8 +59,7 @@ class SoftmaxBase(Mixer):
         held = next(iter(state.values())).shape[1]
         steps = torch.full((x.shape[0],), held, device="cpu")
         branch, new_state = self._continue(x, kept.sum(1).cpu(), state, steps)
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight, branch.bias), new_state
+        return whole(branch), new_state
 
     def _continue(
         self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "mixers/common/spec_output_norm.h"
+#include "mixers/common/form_output_norm.h"
 
 namespace tarn {
 namespace {

@@ -3,7 +3,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "mixers/common/spec_output_norm.h"
+#include "mixers/common/form_output_norm.h"
 #include "mixers/rwkv/form.h"
 
 namespace tarn::mixers::rwkv {

@@ -98,21 +98,17 @@ void ChatSession::Save(const std::string& path) const {
     root["messages"].push_back(std::move(row));
   }
   // What the state has read: its ids, and their text where it is known.
-  const SavedState* nearest = NearestState();
-  const ReadText read =
-      nearest == nullptr ? read_.value_or(ReadText()) : ReadText();
-  root["ids"] = ids_;
-  if (nearest != nullptr) {
-    root["ids"] = std::vector<int32_t>(
-        ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(nearest->tokens));
-  }
+  const SavedState nearest = NearestState();
+  const ReadText read = nearest.state ? ReadText() : read_.value_or(ReadText());
+  root["ids"] = std::vector<int32_t>(
+      ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(nearest.tokens));
   root["prompt"] = read.prompt;
   root["prompt_data"] = Json::array();
   for (const ByteRange& range : read.data) {
     root["prompt_data"].push_back({range.begin, range.end});
   }
   root["answer"] = read.answer;
-  SaveState(model_->model, nearest == nullptr ? state_ : *nearest->state,
+  SaveState(model_->model, nearest.state ? *nearest.state : state_,
             StatePath(path));
   // An answer cut within a character does not compare equal, and is read again.
   WriteFileAtomically(

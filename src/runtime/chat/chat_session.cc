@@ -94,19 +94,20 @@ void ChatSession::SaveHere(bool before_answer) {
   }
 }
 
-// The state to go on from, had the next message to be read; null: state_.
-const ChatSession::SavedState* ChatSession::NearestState() const {
+// The state from which another message would be read, with `state` null where
+// that is state_.
+ChatSession::SavedState ChatSession::NearestState() const {
   Chat chat;
   chat.messages = messages_;
   const Result<RenderedText> text = format_.Render(std::move(chat));
-  if (!text.ok()) return nullptr;  // not without another message
+  const SavedState here{ids_.size(), false, nullptr};
+  if (!text.ok()) return here;  // a template may want another message
   const size_t common = CommonPrefix(IdsOf(text.value()), ids_);
-  if (common == ids_.size()) return nullptr;
-  const SavedState* nearest = nullptr;
-  for (const SavedState& saved : saved_) {
-    if (saved.tokens <= common) nearest = &saved;
+  if (common == ids_.size()) return here;
+  for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved) {
+    if (saved->tokens <= common) return *saved;
   }
-  return nearest;
+  return {0, false, std::make_shared<const State>(model_->model)};
 }
 
 GenerateOptions ChatSession::OptionsFor(const ChatOptions& options,

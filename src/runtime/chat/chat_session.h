@@ -101,7 +101,7 @@ class ChatSession {
 
   std::vector<int32_t> IdsOf(const RenderedText& text) const;
   void GoBackTo(std::span<const int32_t> ids);
-  const SavedState* NearestState() const;
+  SavedState NearestState() const;
   void SaveHere(bool before_answer);
   GenerateOptions OptionsFor(const ChatOptions& options,
                              int64_t prompt_tokens) const;

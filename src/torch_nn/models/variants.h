@@ -193,6 +193,17 @@ inline std::vector<ModelConfig> GatedVariants() {
     }
   }
   for (const char* layers :
+       {"full:rotate=false,full", "full:own_rotary_base=3,full:window=2"}) {
+    ModelConfig& curved = add(layers);
+    curved.positions = Positions::kRotary;
+    curved.activation = Activation::kGeluTanh;
+    ModelConfig& gated = add(layers);
+    gated.positions = Positions::kRotary;
+    gated.feed_forward = FeedForwardOf("geglu-tanh");
+    gated.norm = Norm::kPre;
+    gated.parallel_residual = true;
+  }
+  for (const char* layers :
        {"full:latent_width=5:shared_key_width=2:rotary_width=2:qkv_bias=false",
         "full:latent_width=5:shared_key_width=2:rotary_width=2:qkv_bias=false:"
         "query_latent_width=3:out_bias=false:sinks=true"}) {

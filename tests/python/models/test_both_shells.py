@@ -76,10 +76,18 @@ CASES = [
     ("ctc", "encoder", dict(head_bias=False, **LEARNED)),
     ("seq2seq", "seq2seq", dict(head_bias=False)),
     ("lm", "decoder", dict(logit_softcap=0.5, logit_factor=2.0)),
+    ("lm", "decoder", dict(attention="full", norm="pre", parallel_residual=True, activation="gelu-tanh")),
+    ("lm", "decoder", dict(layers=["full", "gdn"], norm="both", parallel_residual=True)),
+    ("lm", "decoder", dict(feed_forward="geglu-tanh", parallel_residual=True, **FACTORS)),
+    (
+        "lm", "decoder",
+        dict(layers=[{"mixer": "full", "rotate": False}, {"mixer": "full", "own_rotary_base": 50.0}],
+             positions="rotary"),
+    ),
     ("seq2seq", "seq2seq", dict(logit_softcap=0.5)),
     *(
         ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
-        for part in ("mlp", "swiglu", "geglu", "relu2")
+        for part in ("mlp", "swiglu", "geglu", "geglu-tanh", "relu2")
         for bias in ("all", "none")
     ),
     ("lm", "decoder", dict(layers=["linear+full", "gdn"], positions="rotary", norm="both")),

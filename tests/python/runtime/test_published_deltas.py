@@ -1,5 +1,6 @@
 """Hybrids with the delta rule or linear attention, opened as transformers wrote them."""
 
+import json
 
 import numpy as np
 import pytest

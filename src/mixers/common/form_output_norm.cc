@@ -1,4 +1,4 @@
-#include "mixers/common/spec_output_norm.h"
+#include "mixers/common/form_output_norm.h"
 
 namespace tarn {
 
