@@ -2,8 +2,6 @@
 
 #include <cmath>
 
-#include "mixers/common/spec_output_norm.h"
-
 namespace tarn {
 namespace {
 
@@ -131,7 +129,8 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
     s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
     s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
   }
-  s.norm_eps = OutputNormEps(layer);
+  const double eps = KeyOf<double>(layer, "output_norm_eps");
+  s.norm_eps = eps > 0.0 ? eps : layer.norm_eps;
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))

@@ -6,7 +6,6 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
-#include "mixers/common/spec_output_norm.h"
 #include "mixers/gated/form.h"
 
 namespace tarn::mixers::gated {
@@ -152,7 +151,11 @@ std::vector<OwnKey> SharedKeys() {
                    "bias",
            .type = FlagKey{},
            .section = "kda"},
-          OutputNormKey()};
+          {.name = "output_norm_eps",
+           .help = "eps of the output norm of recurrent mixers; 0: norm_eps",
+           .type = RealKey{0.0, 1.0, 0.0},
+           .key = "eps",
+           .section = "output_norm"}};
 }
 
 MixerSpec Row(const GatedForm& form) {
@@ -163,7 +166,7 @@ MixerSpec Row(const GatedForm& form) {
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
-  row.optional_sections = {kOutputNormSection};
+  row.optional_sections = {"output_norm"};
   row.optional_sections.push_back(form.skip ? "mamba2" : "gated");
   if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,
