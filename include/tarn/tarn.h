@@ -53,6 +53,7 @@ typedef enum tarn_status {
 typedef struct tarn_error tarn_error;
 typedef struct tarn_model tarn_model;
 typedef struct tarn_state tarn_state;
+typedef struct tarn_decoder tarn_decoder;
 
 /* "0.1.0". Static; never NULL. */
 TARN_API const char* tarn_version(void);
@@ -241,11 +242,33 @@ TARN_API tarn_status tarn_encode(const tarn_model* model, const char* text,
                                  uint64_t bytes, int32_t* tokens,
                                  uint64_t capacity, uint64_t* count,
                                  tarn_error** error);
-/* Decodes tokens to text, by the same rules; no terminator is written. The text
- * of a byte model may end inside a UTF-8 sequence. */
+/* The same with the tokens that the tokenizer puts before and after a text,
+ * such as <bos>: for a prompt at position 0. Most tokenizers put none. */
+TARN_API tarn_status tarn_encode_prompt(const tarn_model* model,
+                                        const char* text, uint64_t bytes,
+                                        int32_t* tokens, uint64_t capacity,
+                                        uint64_t* count, tarn_error** error);
+/* Decodes tokens to text, by the same rules; no terminator is written. They are
+ * a text as a whole: a space that the tokenizer puts before a text is taken
+ * away. The text of a byte model may end inside a UTF-8 sequence. */
 TARN_API tarn_status tarn_decode(const tarn_model* model, const int32_t* tokens,
                                  uint64_t count, char* text, uint64_t capacity,
                                  uint64_t* bytes, tarn_error** error);
+
+/* Decodes a text whose tokens come one by one; all together they give what
+ * tarn_decode gives. continues: 0 where they begin a text, else 1 where they
+ * continue one, such as a prompt. Keeps the model alive. Close it with
+ * tarn_decoder_free. */
+TARN_API tarn_status tarn_decoder_new(const tarn_model* model,
+                                      int32_t continues, tarn_decoder** decoder,
+                                      tarn_error** error);
+/* The bytes that one more token adds, by the rules of tarn_decode. The token
+ * counts as decoded only where they were written: not where the call fails, nor
+ * with text NULL. */
+TARN_API tarn_status tarn_decoder_next(tarn_decoder* decoder, int32_t token,
+                                       char* text, uint64_t capacity,
+                                       uint64_t* bytes, tarn_error** error);
+TARN_API void tarn_decoder_free(tarn_decoder* decoder); /* NULL: no effect */
 
 typedef struct tarn_sampler_options {
   size_t struct_size;
@@ -258,6 +281,16 @@ typedef struct tarn_sampler_options {
 } tarn_sampler_options;
 #define TARN_SAMPLER_OPTIONS_INIT \
   { sizeof(tarn_sampler_options), 0, 0.8, 40, 0.95, 0.05, 0, 0 }
+
+/* Fills in what the model's directory says (generation_config.json with
+ * do_sample), else the defaults above; seed and stream stay. struct_size must
+ * be set. No effect for NULL. */
+TARN_API void tarn_model_sampler(const tarn_model* model,
+                                 tarn_sampler_options* options);
+/* Tokens with which the model's texts end, as its directory says; valid as long
+ * as the model. count may not be NULL. */
+TARN_API const int32_t* tarn_model_stop_tokens(const tarn_model* model,
+                                               uint64_t* count);
 
 /* Draws a token from `count` logits: applies top_k, top_p, min_p and
  * temperature, then draws. A pure function of its arguments; `position` counts
@@ -284,7 +317,7 @@ typedef struct tarn_generate_options {
   /* To generate. A model with learned positions refuses more than its table of
    * max_positions has room for after the prompt, before any work. */
   uint64_t max_tokens;
-  const tarn_sampler_options* sampler; /* NULL: the defaults */
+  const tarn_sampler_options* sampler; /* NULL: those of tarn_model_sampler */
   tarn_token_callback callback;        /* may be NULL */
   /* Called between steps and between blocks of the prompt; may be NULL. A
    * result other than 0 ends the call with TARN_ERROR_INTERRUPTED; the state
@@ -296,7 +329,8 @@ typedef struct tarn_generate_options {
    * passed on; the state holds its tokens. NULL: none. */
   const char* const* stop;
   uint64_t stop_count;
-  /* Tokens that end the run; they are neither passed on nor consumed. */
+  /* Tokens that end the run; they are neither passed on nor consumed. NULL:
+   * those of tarn_model_stop_tokens; for none give a pointer and count 0. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
 } tarn_generate_options;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -105,7 +106,8 @@ struct GenerateOptions {
   std::uint64_t max_tokens = 256;
   SamplerOptions sampler = {};
   std::vector<std::string> stop = {};  // texts that end the run, not part of it
-  std::vector<std::int32_t> stop_tokens = {};
+  /// Without a value: those with which the model's texts end.
+  std::optional<std::vector<std::int32_t>> stop_tokens = std::nullopt;
 };
 
 /// Receives the bytes of every token; a result of false ends the run. Generate
@@ -185,8 +187,23 @@ class Model {
                                                bytes, error);
                           });
   }
-  std::string Decode(std::int32_t token) const {
-    return Decode(std::vector<std::int32_t>{token});
+  /// What one token adds to a text that it does not begin.
+  std::string Decode(std::int32_t token) const;
+  /// Encode for a prompt, with the tokens that come before and after a text.
+  std::vector<std::int32_t> EncodePrompt(std::string_view text) const {
+    return internal::Fill(std::vector<std::int32_t>(text.size() + 2),
+                          [&](std::int32_t* tokens, std::uint64_t capacity,
+                              std::uint64_t* count, tarn_error** error) {
+                            return tarn_encode_prompt(model_, text.data(),
+                                                      text.size(), tokens,
+                                                      capacity, count, error);
+                          });
+  }
+  /// The options with which its directory says to draw, or the defaults.
+  SamplerOptions sampler() const {
+    tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
+    tarn_model_sampler(model_, &c);
+    return {c.temperature, c.top_k, c.top_p, c.min_p, c.seed, c.stream};
   }
 
   /// Returns the text that follows a prompt, generated from a new state; `sink`
@@ -202,6 +219,40 @@ class Model {
   Model() = default;
   tarn_model* model_ = nullptr;
 };
+
+/// Text of tokens that come one by one: together what Model::Decode gives for
+/// all of them. Keeps its model alive. Move-only; one thread at a time.
+class Decoder {
+ public:
+  /// continues: the tokens continue a text, such as a prompt.
+  explicit Decoder(const Model& model, bool continues = false) {
+    internal::Call(tarn_decoder_new, model.get(), continues ? 1 : 0, &decoder_);
+  }
+  Decoder(Decoder&& other) noexcept
+      : decoder_(std::exchange(other.decoder_, nullptr)) {}
+  Decoder& operator=(Decoder&& other) noexcept {
+    std::swap(decoder_, other.decoder_);
+    return *this;
+  }
+  ~Decoder() { tarn_decoder_free(decoder_); }
+
+  /// The bytes that one more token adds; they need not be whole characters.
+  std::string Next(std::int32_t token) {
+    return internal::Fill(std::string(64, '\0'),
+                          [&](char* text, std::uint64_t capacity,
+                              std::uint64_t* bytes, tarn_error** error) {
+                            return tarn_decoder_next(decoder_, token, text,
+                                                     capacity, bytes, error);
+                          });
+  }
+
+ private:
+  tarn_decoder* decoder_ = nullptr;
+};
+
+inline std::string Model::Decode(std::int32_t token) const {
+  return Decoder(*this, /*continues=*/true).Next(token);
+}
 
 /// The past of one sequence, as a value. Move it, Clone() it; copying is never
 /// implicit. Keeps its model alive. One thread at a time.
@@ -311,8 +362,12 @@ class State {
     for (const std::string& text : options.stop) stop.push_back(text.c_str());
     c.stop = stop.data();
     c.stop_count = stop.size();
-    c.stop_tokens = options.stop_tokens.data();
-    c.stop_token_count = options.stop_tokens.size();
+    const std::int32_t none = 0;
+    if (options.stop_tokens) {
+      const bool empty = options.stop_tokens->empty();
+      c.stop_tokens = empty ? &none : options.stop_tokens->data();
+      c.stop_token_count = options.stop_tokens->size();
+    }
     c.callback = [](void* user, std::int32_t, const char* text,
                     std::uint64_t bytes) -> std::int32_t {
       Told& to = *static_cast<Told*>(user);
@@ -377,7 +432,7 @@ inline std::string Model::Generate(std::string_view prompt,
                                    const TokenSink& sink) const {
   State state(*this);
   std::string all;
-  state.Generate(Encode(prompt), options, [&](std::string_view text) {
+  state.Generate(EncodePrompt(prompt), options, [&](std::string_view text) {
     all += text;
     return !sink || sink(text);
   });

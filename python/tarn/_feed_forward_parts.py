@@ -22,6 +22,10 @@ from tarn._token_shift import begin_shifts
 Curve = Callable[[torch.Tensor], torch.Tensor]
 
 
+def gelu_tanh(x: torch.Tensor) -> torch.Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
 def _square_relu(x: torch.Tensor) -> torch.Tensor:
     return F.relu(x).square()
 
@@ -57,6 +61,7 @@ PARTS: dict[str, FeedForwardPart] = {
     "geglu": FeedForwardPart(gated=True, curve=F.gelu),
     "relu2": FeedForwardPart(curve=_square_relu),
     "moe": FeedForwardPart(mixture=True),
+    "geglu-tanh": FeedForwardPart(gated=True, curve=gelu_tanh),
     "gated-channel-mix": FeedForwardPart(shifting=True, receiving=True, curve=_square_relu),
 }
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import torch
 
+from tarn import _library
 from tarn._files import write_bytes, write_tensors
 from tarn._json import strict
 from tarn._paths import AnyPath, shown
 from tarn._weight_files import read_weights
+
+_library.ensure()
 
 _WITH_CLASSES = ("classify", "ctc")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # what the runtime reads
@@ -34,8 +37,9 @@ def save_model(
         module: LanguageModel, Classifier, FrameClassifier, Seq2Seq,
             RecurrentModel or CnnModel.
         dir: created if missing; its files are replaced by rename.
-        tokenizer: tokenizer.json to copy; None: the byte tokenizer, where the
-            configuration says "byte".
+        tokenizer: tokenizer.json to copy, or a model directory, whose tokenizer's files,
+            chat template and generation settings are copied; None: the byte tokenizer,
+            where the configuration says "byte", and no file where it says "ids".
         labels: names of a classifier's classes, one each; None: those it holds, else
             "0", "1", ... (for frames: "", the blank, "1", ...)
 
@@ -59,11 +63,12 @@ def save_model(
             "save_model: module: want the weights of its configuration, got differences in "
             + ", ".join(sorted({name for name, _ in names})[:8])
         )
+    files: dict[str, bytes] = {}
     if tokenizer is not None:
-        tokenizer_bytes = pathlib.Path(os.fsdecode(tokenizer)).read_bytes()
+        files = _tokenizer_files(pathlib.Path(os.fsdecode(tokenizer)))
     elif config["tokenizer"] == "byte":
-        tokenizer_bytes = _BYTE_TOKENIZER.encode()
-    else:
+        files["tokenizer.json"] = _BYTE_TOKENIZER.encode()
+    elif config["tokenizer"] != "ids":
         raise ValueError(
             f"save_model: tokenizer: want a tokenizer.json of kind {config['tokenizer']!r}, got None"
         )
@@ -71,7 +76,8 @@ def save_model(
     folder.mkdir(parents=True, exist_ok=True)
     ordered = {name: tensors[name].detach().float() for name in shapes}
     write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
-    write_bytes(tokenizer_bytes, folder / "tokenizer.json")
+    for name, data in files.items():
+        write_bytes(data, folder / name)
     if config["task"] in _WITH_CLASSES:
         blank = config["task"] == "ctc"
         names = labels or getattr(module, "labels", None)
@@ -90,6 +96,14 @@ def save_model(
     write_bytes(config_text(config).encode(), folder / "config.json")
 
 
+def _tokenizer_files(source: pathlib.Path) -> dict[str, bytes]:
+    """The files to copy, by name."""
+    if not source.is_dir():
+        return {"tokenizer.json": source.read_bytes()}
+    names = [name for name in torch.ops.tarn.model_companions() if (source / name).is_file()]
+    return {name: (source / name).read_bytes() for name in names}
+
+
 def _check_labels(names: Any, config: Mapping[str, Any], where: str) -> None:
     """The runtime's rules: different texts, one for each class, '' for the blank."""
     classes = config["n_classes"]
@@ -105,14 +119,47 @@ def _check_labels(names: Any, config: Mapping[str, Any], where: str) -> None:
         raise ValueError(f"{where}: want '' first, the blank, got {ascii(names[0])}")
 
 
+def _path_tensor(path: pathlib.Path) -> torch.Tensor:
+    return torch.tensor(list(os.fsencode(path)), dtype=torch.uint8)
+
+
+def _load_published(folder: pathlib.Path) -> torch.nn.Module:
+    """The importers' tables name and cut the weights; they are read into the module's
+    own tensors, so that memory holds them once."""
+    from tarn.models import make_model
+
+    path = _path_tensor(folder)
+    model = make_model(json.loads(torch.ops.tarn.read_model_config(path)))
+    held = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    dense = {
+        name: tensor
+        if tensor.dtype == torch.float32 and tensor.is_contiguous()
+        else torch.empty(tensor.shape)
+        for name, tensor in held.items()
+    }
+    torch.ops.tarn.read_model_weights(path, list(dense), list(dense.values()))
+    for name, tensor in held.items():
+        if dense[name] is not tensor:
+            tensor.copy_(dense[name])
+    return model.eval()
+
+
 def load_model(dir: AnyPath) -> torch.nn.Module:
     """The model of a directory as a module of `tarn.models`, in evaluation
-    mode, on the CPU, float32. Raises ValueError naming file and key or tensor,
-    and OSError."""
+    mode, on the CPU, float32.
+
+    The directory is tarn's own or that of a published model in Hugging Face's form
+    (docs/published-models.md), whose weights get tarn's names. Such a module trains
+    like any other, `save_model` writes it as tarn's own directory, and `tarn export`
+    makes a published one of that. Raises ValueError naming file and key or tensor,
+    and OSError.
+    """
     from tarn.models import make_model
     from tarn.models._config import weight_shapes
 
     folder = pathlib.Path(os.fsdecode(dir))
+    if torch.ops.tarn.is_published(_path_tensor(folder)):
+        return _load_published(folder)
     path = folder / "config.json"
     config = strict(path.read_bytes(), shown(path))
     if not isinstance(config, dict):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from tarn import _fused as fused
 from tarn import ops
-from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps, part_of
+from tarn._feed_forward_parts import PARTS, FeedForwardPart, add_maps, gelu_tanh, part_of
 from tarn._moe_part import MixtureOptions, mixture
 from tarn._norms import KINDS, make_norm
 from tarn._token_shift import RowPlaces, channel_mix
@@ -24,8 +24,10 @@ _NORMS = (*_PLAIN, "after", "both", "none")
 _ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "gelu-tanh": gelu_tanh,
 }
-_NAMES = {function: name for name, function in _ACTIVATIONS.items()}
+# Those that the operators know.
+_NAMES = {F.relu: "relu", F.gelu: "gelu"}
 
 
 def _want(layer: str, argument: str, value: object, choices: Collection[str]) -> None:
@@ -42,15 +44,17 @@ class ResidualLayer(torch.nn.Module):
     biases and has no activation to choose; "mlp" is
     linear2(drop(activation(linear1(u)))); "channel-mix", without biases, is
     linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)) with u' the row before
-    u in its sequence; "geglu" is swiglu with gelu in place of silu, and "relu2" is
+    u in its sequence; "geglu" is swiglu with gelu in place of silu, "geglu-tanh" with
+    gelu's form that has a tanh (also an activation, "gelu-tanh"), and "relu2" is
     linear2(drop(relu(linear1(u))**2)), both without biases. A layer of "none" ends after
     its attention: it has no linear1, linear2 and norm2.
 
     norm "after" is x + drop(norm(f(x))), "both" x + drop(norm_after(f(norm(x)))) and
     "none" x + drop(f(x)), for each part f. residual_factor multiplies what is added to x.
     norm_offset is added to the weights of the norms, which begin as 1 - norm_offset.
-    feed_forward_bias "all" or "none": whether the maps of "mlp", "swiglu", "geglu" and
-    "relu2" have biases; "auto": those of "mlp" alone."""
+    With parallel_residual all parts read x of before: x + f(norm1(x)) + g(norm2(x)).
+    feed_forward_bias "all" or "none": whether the maps of "mlp", "swiglu", "geglu",
+    "geglu-tanh" and "relu2" have biases; "auto": those of "mlp" alone."""
 
     part: FeedForwardPart
     linear1: torch.nn.Linear  # where there is a part, as is linear2
@@ -78,6 +82,7 @@ class ResidualLayer(torch.nn.Module):
         residual_factor: float = 1.0,
         norm_offset: float = 0.0,
         feed_forward_bias: str = "auto",
+        parallel_residual: bool = False,
     ):
         super().__init__()
         # Attentions are set first, as in fast-transformers: optimiser states depend on the
@@ -89,6 +94,13 @@ class ResidualLayer(torch.nn.Module):
         _want(type(self).__name__, "norm_kind", norm_kind, KINDS)
         _want(type(self).__name__, "feed_forward", feed_forward, PARTS)
         self.part = part_of(feed_forward, feed_forward_bias)
+        if parallel_residual and (norm == "post" or self.part.shifting):
+            name = type(self).__name__
+            raise ValueError(
+                f"{name}: parallel_residual: want False with norm 'post' and feed_forward "
+                "'channel-mix', got True"
+            )
+        self.parallel_residual: bool = parallel_residual
         add_maps(self, self.part, d_model, d_ff or 4 * d_model, moe)
         self.norm_place: str = norm
         self.residual_factor: float = residual_factor
@@ -109,8 +121,10 @@ class ResidualLayer(torch.nn.Module):
 
     @property
     def plain_sums(self) -> bool:
-        """Whether a part is added as it is, with a norm before it or after the sum."""
-        return self.norm_place in _PLAIN and self.residual_factor == 1.0
+        """Whether parts are added as they are, one after the other, with a norm before each
+        or after the sum."""
+        usual = self.residual_factor == 1.0 and not self.parallel_residual
+        return self.norm_place in _PLAIN and usual
 
     def _norms(self, ending: str = "") -> list[torch.nn.Module]:
         """The norms of the parts, in their order; none with norm "none"."""
@@ -170,12 +184,14 @@ class ResidualLayer(torch.nn.Module):
                 rows = rows * self.residual_factor
             return fused.add_residual(fused.Branch(rows), x, self.dropout, closing[number])[0]
 
+        whole = x
         for number, attention in enumerate(attentions):
             x = added(attention(fused.normed(before[number], x)), number)
         if self.part.empty:
             return x, None
         last = len(attentions)
-        forward, carried = self._last_part(fused.normed(before[last], x), places)
+        read = whole if self.parallel_residual else x
+        forward, carried = self._last_part(fused.normed(before[last], read), places)
         return added(forward, last), carried
 
     def _rest(

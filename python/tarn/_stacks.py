@@ -46,6 +46,7 @@ class EncoderParts(ResidualLayer):
         residual_factor: float = 1.0,
         norm_offset: float = 0.0,
         feed_forward_bias: str = "auto",
+        parallel_residual: bool = False,
     ):
         attentions = {"attention": attention}
         options = (d_model, d_ff, dropout, activation, event_dispatcher, norm, norm_eps)
@@ -58,6 +59,7 @@ class EncoderParts(ResidualLayer):
             residual_factor=residual_factor,
             norm_offset=norm_offset,
             feed_forward_bias=feed_forward_bias,
+            parallel_residual=parallel_residual,
         )
 
     def _whole(

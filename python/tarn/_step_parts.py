@@ -169,6 +169,7 @@ def _settings_of(layer: Any, attention: Any, norms: Sequence[Any]) -> list[Place
     """The places of the settings that are no modules and may be changed."""
     found = [(layer, "activation"), (layer, "pre_norm"), (attention, "n_heads")]
     found += [(layer, "norm_place"), (layer, "residual_factor")]
+    found += [(layer, "parallel_residual")]
     found += [(attention, "event_dispatcher"), *((norm, "eps") for norm in norms)]
     return [(module.__dict__, name) for module, name in found]
 

@@ -55,17 +55,18 @@ class TransformerEncoderLayer(EncoderParts):
         d_model: width D.
         d_ff: hidden width; None: 4 d_model.
         dropout: probability, in training.
-        activation: "relu" or "gelu" (the exact form).
+        activation: "relu", "gelu" (the exact form) or "gelu-tanh".
         event_dispatcher: a name or a dispatcher.
         norm: "post", "pre", "after": x + drop(norm1(Att(x))), "both": x +
             drop(norm1_after(Att(norm1(x)))), or "none", and so for FFN. norm_eps: inside
             the root of the norms. residual_factor: of what is added to x. norm_offset:
             what the norms add to their weight, which begins as 1 - norm_offset.
+            parallel_residual: FFN reads the layer's x too, not with "post".
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
             linear3(u))) without biases; `activation` is then unused. "geglu": the same
-            with gelu for silu. "relu2": linear2(drop(relu(linear1(u))**2)), without
-            biases. "none": no part, and no norm for it. "channel-mix":
+            with gelu for silu, "geglu-tanh": with its form that has a tanh. "relu2":
+            linear2(drop(relu(linear1(u))**2)), without biases. "none": no part, and no norm for it. "channel-mix":
             linear2(drop(relu(linear1(u + token_shift * (u' - u)))**2)), also without
             biases, with u' the row before u (zeros before the first, and for one that
             is not valid): RWKV-7's, arXiv 2503.14456. A state then holds the row before

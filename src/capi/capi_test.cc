@@ -212,6 +212,94 @@ TEST_F(CApi, EncodeAndDecodeSayHowMuchRoomTheyNeed) {
   tarn_model_close(chars);
 }
 
+TEST_F(CApi, ADecoderCountsWhatItWrote) {
+  tarn_model* ids = nullptr;
+  ASSERT_EQ(tarn_model_open(Path("ids").c_str(), nullptr, &ids, &error_),
+            TARN_OK);
+  tarn_decoder* decoder = nullptr;
+  ASSERT_EQ(tarn_decoder_new(ids, 0, &decoder, &error_), TARN_OK);
+  tarn_model_close(ids);  // the decoder keeps it
+  char out[8];
+  uint64_t bytes = 0;
+  ASSERT_EQ(tarn_decoder_next(decoder, 123, nullptr, 0, &bytes, &error_),
+            TARN_OK);
+  EXPECT_EQ(bytes, 4u);
+  ExpectError(tarn_decoder_next(decoder, 123, out, 3, &bytes, &error_),
+              TARN_ERROR_SHAPE, "at least 4");
+  ASSERT_EQ(tarn_decoder_next(decoder, 123, out, 8, &bytes, &error_), TARN_OK);
+  EXPECT_EQ(std::string(out, bytes), " 123");
+  ExpectError(tarn_decoder_next(decoder, 20000, out, 8, &bytes, &error_),
+              TARN_ERROR_ARGUMENT, "token");
+  ExpectError(tarn_decoder_next(nullptr, 1, out, 8, &bytes, &error_),
+              TARN_ERROR_ARGUMENT, "decoder");
+  ExpectError(tarn_decoder_new(nullptr, 0, &decoder, &error_),
+              TARN_ERROR_ARGUMENT, "model");
+  tarn_decoder_free(decoder);
+  tarn_decoder_free(nullptr);
+}
+
+TEST_F(CApi, TheDirectoryGivesTheDefaultsOfGenerating) {
+  uint64_t count = 9;
+  EXPECT_EQ(tarn_model_stop_tokens(nullptr, &count), nullptr);
+  EXPECT_EQ(count, 0u);
+  tarn_model_stop_tokens(model_, &count);
+  EXPECT_EQ(count, 0u);
+  tarn_sampler_options sampler = TARN_SAMPLER_OPTIONS_INIT;
+  sampler.top_k = 7;
+  sampler.seed = 5;
+  tarn_model_sampler(model_, &sampler);
+  EXPECT_EQ(sampler.top_k, 40);
+  EXPECT_EQ(sampler.seed, 5u);
+  tarn_model_sampler(model_, nullptr);
+
+  // What the model writes, and the same directory that ends it at one byte.
+  const std::string dir = Path("ends");
+  std::filesystem::copy(Path("linear"), dir);
+  const auto written = [&](const tarn_model* model,
+                           const tarn_generate_options& options) {
+    std::vector<int32_t> tokens;
+    tarn_generate_options c = options;
+    c.user = &tokens;
+    c.callback = [](void* user, int32_t token, const char*, uint64_t) {
+      static_cast<std::vector<int32_t>*>(user)->push_back(token);
+      return int32_t{0};
+    };
+    tarn_state* state = nullptr;
+    EXPECT_EQ(tarn_state_new(model, &state, nullptr), TARN_OK);
+    const int32_t prompt = 97;
+    EXPECT_EQ(tarn_generate(model, state, &prompt, 1, &c, nullptr, nullptr),
+              TARN_OK);
+    tarn_state_free(state);
+    return tokens;
+  };
+  tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
+  options.max_tokens = 20;
+  tarn_sampler_options greedy = TARN_SAMPLER_OPTIONS_INIT;
+  greedy.temperature = 0;
+  options.sampler = &greedy;
+  const std::vector<int32_t> all = written(model_, options);
+  ASSERT_EQ(all.size(), 20u);
+  tarn::WriteFileAtomically(
+      dir + "/generation_config.json",
+      R"({"do_sample": true, "top_k": 1, "eos_token_id": )" +
+          std::to_string(all[0]) + "}");
+  tarn_model* ends = nullptr;
+  ASSERT_EQ(tarn_model_open(dir.c_str(), nullptr, &ends, &error_), TARN_OK);
+  const int32_t* stop = tarn_model_stop_tokens(ends, &count);
+  ASSERT_EQ(count, 1u);
+  EXPECT_EQ(stop[0], all[0]);
+  tarn_model_sampler(ends, &sampler);
+  EXPECT_EQ(sampler.temperature, 1.0);
+  EXPECT_EQ(sampler.top_k, 1);
+  EXPECT_TRUE(written(ends, options).empty());
+  const int32_t none = 0;
+  options.stop_tokens = &none;  // and a count of 0
+  EXPECT_EQ(written(ends, options), all);
+  options.sampler = nullptr;  // the directory's: the likeliest, too
+  EXPECT_EQ(written(ends, options), all);
+  tarn_model_close(ends);
+}
+
 TEST_F(CApi, AStateKeepsItsModelAlive) {
   tarn_model_close(model_);
   std::vector<float> logits(256);

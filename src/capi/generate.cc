@@ -24,11 +24,16 @@ tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
         options, tarn_generate_options TARN_GENERATE_OPTIONS_INIT, "options");
     tarn::GenerateOptions generate;
     generate.max_tokens = tarn::capi::Count(c.max_tokens);
-    generate.sampler =
-        tarn::capi::SamplerOptionsOf(c.sampler, "options.sampler");
-    const std::span<const int32_t> stop_tokens =
-        tarn::capi::Tokens(c.stop_tokens, c.stop_token_count);
-    generate.stop_tokens.assign(stop_tokens.begin(), stop_tokens.end());
+    generate.sampler = c.sampler == nullptr ? model->defaults.sampler
+                                            : tarn::capi::SamplerOptionsOf(
+                                                  c.sampler, "options.sampler");
+    if (c.stop_tokens == nullptr && c.stop_token_count == 0) {
+      generate.stop_tokens = model->defaults.stop_tokens;
+    } else {
+      const std::span<const int32_t> stop_tokens =
+          tarn::capi::Tokens(c.stop_tokens, c.stop_token_count);
+      generate.stop_tokens.assign(stop_tokens.begin(), stop_tokens.end());
+    }
     if (c.stop_count > 0) tarn::capi::Require(c.stop, "options.stop");
     if (c.stop_count > tarn::kMaxStopTexts) {
       throw tarn::ArgumentError("options.stop_count",

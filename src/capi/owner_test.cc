@@ -128,6 +128,10 @@ TEST_F(Owner, TokensOfAnyLengthAreDecoded) {
   EXPECT_EQ(model.Decode({19999, 0, 19999}), " 19999 0 19999");
   EXPECT_EQ(model.Decode(std::vector<int32_t>{}), "");
   EXPECT_EQ(model.Encode("19999 7"), (std::vector<int32_t>{19999, 7}));
+  EXPECT_EQ(model.EncodePrompt("7 8"), (std::vector<int32_t>{7, 8}));
+  tarn::Decoder decoder(model);
+  EXPECT_EQ(decoder.Next(5) + decoder.Next(19999), " 5 19999");
+  EXPECT_EQ(model.sampler().top_k, 40);
 }
 
 TEST_F(Owner, TextThatNormalisingLengthensIsEncoded) {

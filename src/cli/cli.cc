@@ -23,6 +23,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", Train, "train a model on text (needs the training part)"},
     {"generate", Generate, "write text with a model, token by token"},
+    {"chat", Chat, "talk with a model that has a chat template"},
     {"draw", Draw, "draw or complete images with an image model"},
     {"classify", Classify, "classify texts, one per line"},
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},
@@ -30,6 +31,8 @@ constexpr Command kCommands[] = {
     {"bench", Bench, "measure prefill, generation and states"},
     {"verify", Verify, "check everything in a model directory"},
     {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
+    {"import", Import, "a published model as a directory of tarn's own"},
+    {"export", Export, "a model in the form that transformers opens"},
     {"plot", Plot,
      "draw the curves of training runs (needs the training part)"},
     {"experiment", Experiment,

@@ -23,6 +23,7 @@ int Main(int argc, char** argv);
 /// The subcommands; argv[0] is the subcommand's name. They throw tarn::Error
 /// and ExitError, which Main turns into one line on stderr and an exit code.
 int Generate(int argc, char** argv);
+int Chat(int argc, char** argv);
 int Draw(int argc, char** argv);
 int Classify(int argc, char** argv);
 int Eval(int argc, char** argv);
@@ -30,6 +31,8 @@ int Info(int argc, char** argv);
 int Bench(int argc, char** argv);
 int Verify(int argc, char** argv);
 int Tokenize(int argc, char** argv);
+int Import(int argc, char** argv);
+int Export(int argc, char** argv);
 /// Becomes tarn-train (see hand_over.h); returns only when that fails.
 int Train(int argc, char** argv);
 /// Become tarn-experiment and tarn-plot; they return only when that fails.

@@ -28,16 +28,18 @@ int64_t FeedForwardNumbers(const ModelConfig& c, int64_t layers, bool used) {
   return total;
 }
 
-// Norms of a feed-forward part, which a layer without one lacks.
-int64_t FeedForwardNorms(const ModelConfig& c, int64_t layers) {
+// Norms of the layers' parts: a layer without a feed-forward part has none of
+// it. attentions: of a layer.
+int64_t PartNorms(const ModelConfig& c, int64_t layers, int64_t attentions) {
   int64_t count = 0;
-  for (int64_t i = 0; i < layers; ++i) count += HasFeedForward(LayerView(c, i));
+  for (int64_t i = 0; i < layers; ++i) {
+    const ModelConfig view = LayerView(c, i);
+    const int64_t each = view.norm == Norm::kNone   ? 0
+                         : view.norm == Norm::kBoth ? 2
+                                                    : 1;
+    count += each * (attentions + (HasFeedForward(view) ? 1 : 0));
+  }
   return count;
-}
-
-// Norms of one part of a layer.
-int64_t PartNorms(const ModelConfig& c) {
-  return c.norm == Norm::kNone ? 0 : c.norm == Norm::kBoth ? 2 : 1;
 }
 
 // A weight and, for layer norm, a bias.
@@ -74,16 +76,14 @@ void AddStacks(const ModelConfig& c, ParameterParts& parts) {
   parts.attention = SelfAttention(c, layers);
   parts.feed_forward = FeedForwardNumbers(c, layers, /*used=*/false);
   parts.feed_forward_used = FeedForwardNumbers(c, layers, /*used=*/true);
-  const int64_t part = PartNorms(c) * norm;
   const int64_t inputs = c.input_norm ? norm : 0;
-  parts.norms =
-      inputs + (layers + FeedForwardNorms(c, layers)) * part + final_norm;
+  parts.norms = inputs + PartNorms(c, layers, 1) * norm + final_norm;
   if (c.arch == Arch::kSeq2seq) {
     const int64_t more = c.n_decoder_layers;
     parts.attention += SelfAttention(c, more) + more * Mixer(CrossView(c));
     parts.feed_forward += FeedForwardNumbers(c, more, /*used=*/false);
     parts.feed_forward_used += FeedForwardNumbers(c, more, /*used=*/true);
-    parts.norms += inputs + more * 3 * part + final_norm;
+    parts.norms += inputs + PartNorms(c, more, 2) * norm + final_norm;
   }
 }
 

@@ -150,8 +150,8 @@ void CheckRotaryLayer(const ModelConfig& config, const ModelConfig& layer,
     RefuseKey("d_key", "an even width for rotary positions",
               StrCat(layer.d_key));
   }
-  // All layers read one table of angles.
-  if (spec.can.rotary && layer.RotaryWidth() != width) {
+  // All tables of angles have one width.
+  if (Rotates(layer) && layer.RotaryWidth() != width) {
     RefuseKey(
         RotaryKey(config),
         "one width for all layers that rotate queries and keys, and d_key "
@@ -194,7 +194,7 @@ void CheckMixers(const ModelConfig& config) {
     const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
     for (const ModelConfig& view : MixerViews(layer)) {
       const MixerSpec& spec = Spec(view.attention);
-      rotated |= spec.can.rotary;
+      rotated |= Rotates(view);
       if (rotary) CheckRotaryLayer(config, view, spec, width);
       CheckCausality(config, spec);
       if (spec.check != nullptr) spec.check(view);
@@ -226,6 +226,13 @@ void CheckPositions(const ModelConfig& config) {
     RefuseKey("tied_head", "false with position_combine 'concat'", "true");
   }
   if (config.positions != Positions::kRotary) return;
+  // Each is one more table of angles.
+  constexpr size_t kMostBases = 8;
+  if (config.rotary_bases.size() > kMostBases) {
+    RefuseKey("layers",
+              StrCat("at most ", kMostBases, " bases of rotary frequencies"),
+              StrCat(config.rotary_bases.size()));
+  }
   CheckRotaryScaling("rotary_", config.rotary_base, config.Scaling());
 }
 

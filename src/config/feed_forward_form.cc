@@ -53,6 +53,24 @@ StateSpec LayerState(const ModelConfig& view) {
   return state;
 }
 
+namespace {
+
+void CheckParallel(const ModelConfig& view, const FeedForwardSpec& spec) {
+  if (!view.parallel_residual) return;
+  const auto refuse = [](const std::string& where) {
+    RefuseKey("parallel_residual", StrCat("false ", where), "true");
+  };
+  if (view.arch == Arch::kSeq2seq) refuse("for arch 'seq2seq'");
+  if (view.norm == Norm::kPost) {
+    refuse("with norm 'post', under which parts read different rows");
+  }
+  if (spec.state != nullptr) {
+    refuse(StrCat("with feed_forward '", spec.name, "', which carries a row"));
+  }
+}
+
+}  // namespace
+
 void CheckFeedForward(const ModelConfig& config) {
   const size_t entries = std::max<size_t>(1, config.layers.size());
   for (size_t i = 0; i < entries; ++i) {
@@ -70,6 +88,7 @@ void CheckFeedForward(const ModelConfig& config) {
                 StrCat(PartsFor(config.arch), " for arch 'seq2seq'"),
                 spec.name);
     }
+    CheckParallel(view, spec);
     if (spec.check != nullptr) spec.check(view);
   }
 }

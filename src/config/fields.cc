@@ -24,7 +24,7 @@ constexpr const char* kNormWords[] = {"post", "pre", "after", "both", "none"};
 constexpr const char* kNormKindWords[] = {Name(NormKind::kLayer),
                                           Name(NormKind::kRms)};
 constexpr const char* kBiasWords[] = {"auto", "all", "none"};
-constexpr const char* kActivationWords[] = {"relu", "gelu"};
+constexpr const char* kActivationWords[] = {"relu", "gelu", "gelu-tanh"};
 constexpr const char* kTokenizerWords[] = {"byte",  "char", "bpe",
                                            "world", "ids",  "unigram"};
 
@@ -110,6 +110,9 @@ constexpr ConfigField kFields[] = {
      RealField{&C::residual_factor, kMinEps, 1e6}, "block"},
     {"logit_factor", "factor of the logits",
      RealField{&C::logit_factor, kMinEps, 1e6}, "block"},
+    {"logit_softcap",
+     "logits lie between this and its negative, by a tanh; 0: no limit",
+     RealField{&C::logit_softcap, 0.0, 1e6}, "block"},
     {"norm_offset", "what norms outside mixers add to their weight",
      RealField{&C::norm_offset, 0.0, 1.0}, "block"},
     {"branch_factor",
@@ -117,8 +120,12 @@ constexpr ConfigField kFields[] = {
      RealField{&C::branch_factor, -1e6, 1e6}, "block"},
     {"input_norm", "a norm of the embedded rows before the first layer",
      BoolField{&C::input_norm}, "block"},
+    {"parallel_residual",
+     "the feed-forward part reads what the mixer of its layer reads",
+     BoolField{&C::parallel_residual}, "block"},
     {"feed_forward_bias",
-     "biases of the maps of mlp, swiglu, geglu and relu2; auto: of mlp alone",
+     "biases of the maps of mlp, swiglu, geglu, geglu-tanh and relu2; auto: of "
+     "mlp alone",
      Choice<&C::feed_forward_bias>(kBiasWords), "block"},
     {"head_bias", "a bias of the logits", BoolField{&C::head_bias}, "block"},
     {"norm",
@@ -131,7 +138,8 @@ constexpr ConfigField kFields[] = {
      "norm", "final"},
     {"norm_eps", "added inside the root of norms",
      RealField{&C::norm_eps, kMinEps, 1.0}, "norm", "eps"},
-    {"activation", "activation of the feed-forward part; gelu is exact",
+    {"activation",
+     "activation of the feed-forward part; gelu is exact, gelu-tanh is not",
      Choice<&C::activation>(kActivationWords), "feed_forward"},
     {"feed_forward",
      "feed-forward part of the layers: two matrices and an activation, a gated "

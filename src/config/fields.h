@@ -127,6 +127,9 @@ bool SetFromText(const ConfigField& field, std::string_view text,
 /// layers.cc: the pattern in its normal form: options that differ from the
 /// model's own, in the order of the table; none where all layers are alike.
 void NormaliseLayers(ModelConfig& config);
+/// Whether the mixer of a layer's view rotates queries and keys where positions
+/// are rotary.
+bool Rotates(const ModelConfig& view);
 /// What ModelConfig::first_passing is.
 int64_t FirstPassing(const ModelConfig& config);
 /// What the mixers of a configuration derive (MixerSpec::derive).

@@ -24,19 +24,20 @@ bool IsAmong(std::span<const std::string_view> keys, std::string_view key) {
 
 constexpr std::string_view kHeads[] = {"n_heads", "d_key", "d_value"};
 
-// The keys of a layer's other part.
-bool IsOfFeedForward(std::string_view key) {
-  constexpr std::string_view kKeys[] = {"feed_forward", "d_ff"};
+// The keys of a layer around its mixer: of its other part, and where its norms
+// are.
+bool IsOfWholeLayer(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"feed_forward", "d_ff", "norm"};
   return IsAmong(kKeys, key);
 }
 
 // The field that an entry may set: a key of a section that its mixer reads, a
-// size of its heads, or a key of its feed-forward part.
+// size of its heads, or a key of the layer around it.
 const ConfigField* OptionField(AttentionKind kind, Owner owner,
                                std::string_view key) {
   const ConfigField* field = FindField(key);
   if (field == nullptr) return nullptr;
-  if (IsOfFeedForward(key)) return owner == Owner::kBranch ? nullptr : field;
+  if (IsOfWholeLayer(key)) return owner == Owner::kBranch ? nullptr : field;
   if (owner == Owner::kParallel) return nullptr;
   if (key == "branch_factor") return owner == Owner::kBranch ? field : nullptr;
   if (IsAmong(kHeads, key)) return field;
@@ -184,7 +185,7 @@ AttentionKind MixerFromText(std::string_view name) {
 }
 
 // "mixer:key=value:..." of one mixer, whose own keys go to `layer` and those of
-// the layer's feed-forward part to `whole`.
+// the layer around it to `whole`.
 void ReadMixer(std::string_view text, Owner owner, LayerConfig& layer,
                LayerConfig& whole) {
   const std::vector<std::string_view> parts = Split(text, ':');
@@ -192,7 +193,7 @@ void ReadMixer(std::string_view text, Owner owner, LayerConfig& layer,
   for (size_t i = 1; i < parts.size(); ++i) {
     const size_t equals = parts[i].find('=');
     const std::string_view key = parts[i].substr(0, equals);
-    const bool of_layer = IsOfFeedForward(key);
+    const bool of_layer = IsOfWholeLayer(key);
     if (equals == parts[i].npos ||
         (!of_layer && OptionField(layer.attention, owner, key) == nullptr)) {
       RefuseKey("layers",
@@ -327,6 +328,17 @@ ModelConfig LayerView(const ModelConfig& config, int64_t i) {
   if (view.branches.empty()) mark(view);
   for (ModelConfig& branch : view.branches) mark(branch);
   return view;
+}
+
+bool ModelConfig::HasPlainSums() const {
+  const auto has_own_place = [](const LayerConfig& layer) {
+    return std::any_of(
+        layer.options.begin(), layer.options.end(),
+        [](const auto& option) { return option.first == "norm"; });
+  };
+  return (norm == Norm::kPost || norm == Norm::kPre) &&
+         residual_factor == 1.0 && !parallel_residual &&
+         std::none_of(layers.begin(), layers.end(), has_own_place);
 }
 
 ModelConfig CrossView(const ModelConfig& config) {

@@ -23,7 +23,8 @@ TEST(Layers, TextGoesThereAndBack) {
   for (const char* text :
        {"linear,full", "linear,linear,full", "local:local_context=3,linear",
         "linear:feature_map=relu,linear",
-        "full,linear:feature_map=relu2:denominator=none"}) {
+        "full,linear:feature_map=relu2:denominator=none",
+        "linear,full:norm=after"}) {
     const ModelConfig config = Hybrid(text);
     EXPECT_EQ(LayersText(config), text);
     EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config) << text;
@@ -88,6 +89,55 @@ TEST(Layers, WeightsFollowThePattern) {
     if (!IsBuffer(name)) trained += elements;
   }
   EXPECT_EQ(ParameterCount(config), trained);
+}
+
+TEST(Layers, NormsHaveAPlaceByLayer) {
+  const ModelConfig config =
+      Hybrid("full:norm=both,full:norm=none,full", {{"n_layers", "3"}});
+  EXPECT_EQ(LayerView(config, 0).norm, Norm::kBoth);
+  EXPECT_EQ(LayerView(config, 1).norm, Norm::kNone);
+  EXPECT_EQ(LayerView(config, 2).norm, Norm::kPre);
+  EXPECT_FALSE(config.HasPlainSums());
+  EXPECT_TRUE(LayerView(config, 2).HasPlainSums());
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const auto& [name, shape] : WeightShapes(config)) shapes[name] = shape;
+  EXPECT_TRUE(shapes.contains("layers.0.norm2_after.weight"));
+  EXPECT_FALSE(shapes.contains("layers.1.norm1.weight"));
+  EXPECT_TRUE(shapes.contains("layers.2.norm2.weight"));
+  EXPECT_FALSE(shapes.contains("layers.2.norm2_after.weight"));
+  int64_t trained = 0;
+  for (const auto& shape : shapes) trained += TrainedNumbers({shape});
+  EXPECT_EQ(ParameterCount(config), trained);
+  EXPECT_EQ(Hybrid("full:norm=post"), Hybrid("full", {{"norm", "post"}}));
+  EXPECT_EQ(ErrorOf([] { (void)Hybrid("full:norm=inside,full"); }).where(),
+            "layers");
+}
+
+TEST(Layers, PartsReadTheSameRowsWhereTheyCan) {
+  const auto refused = [](const char* layers, Norm norm, Arch arch) {
+    ModelConfig config;
+    config.parallel_residual = true;
+    config.layers = LayersFromText(layers);
+    config.norm = norm;
+    config.arch = arch;
+    try {
+      FinishConfig(config);
+    } catch (const ArgumentError& error) {
+      return error.where();
+    }
+    EXPECT_FALSE(config.HasPlainSums());
+    EXPECT_TRUE(ConfigFromJson(ConfigToJson(config)).Take().parallel_residual);
+    return std::string();
+  };
+  const std::string key = "parallel_residual";
+  EXPECT_EQ(refused("full", Norm::kPre, Arch::kDecoder), "");
+  EXPECT_EQ(refused("full,linear", Norm::kBoth, Arch::kDecoder), "");
+  EXPECT_EQ(refused("full", Norm::kPost, Arch::kDecoder), key);
+  EXPECT_EQ(refused("full,full:norm=post", Norm::kPre, Arch::kDecoder), key);
+  EXPECT_EQ(refused("full", Norm::kPre, Arch::kSeq2seq), key);
+  EXPECT_EQ(
+      refused("full:feed_forward=channel-mix,full", Norm::kPre, Arch::kDecoder),
+      key);
 }
 
 TEST(Layers, CrossAttentionIsLinearWhereAllLayersAre) {

@@ -101,6 +101,11 @@ struct MixerSpec {
   /// Its integer key that says how many channels of a query or key it rotates,
   /// 0: all d_key; null: it rotates all.
   const char* rotary_key = nullptr;
+  /// Its flag that says whether a layer rotates at all; null: it does.
+  const char* rotate_key = nullptr;
+  /// Its real key with a layer's own base of the frequencies, which are then
+  /// not scaled, 0: the model's; null: it has none.
+  const char* rotary_base_key = nullptr;
   /// Its integer key that says for how many positions it has weights; null: it
   /// takes sequences of any length.
   const char* positions_key = nullptr;

@@ -105,8 +105,9 @@ bool ReadsSection(const ModelConfig& finished, std::string_view section) {
   if (section == "block") {
     return finished.embedding_factor != 1.0 ||
            finished.residual_factor != 1.0 || finished.logit_factor != 1.0 ||
-           finished.norm_offset != 0.0 || finished.branch_factor != 1.0 ||
-           finished.input_norm || !finished.head_bias ||
+           finished.logit_softcap != 0.0 || finished.norm_offset != 0.0 ||
+           finished.branch_factor != 1.0 || finished.input_norm ||
+           !finished.head_bias || finished.parallel_residual ||
            finished.feed_forward_bias != FeedForwardBias::kAuto;
   }
   for (const char* common : {"layers", "positions", "norm", "feed_forward"}) {
@@ -151,6 +152,39 @@ void DeriveMixers(ModelConfig& config) {
   }
 }
 
+bool Rotates(const ModelConfig& view) {
+  const MixerSpec& spec = Spec(view.attention);
+  if (!spec.can.rotary) return false;
+  return spec.rotate_key == nullptr || KeyOf<bool>(view, spec.rotate_key);
+}
+
+// Costs a view of each layer only where a layer can have a base.
+std::vector<double> OwnRotaryBases(const ModelConfig& config) {
+  std::vector<double> bases;
+  const auto has_key = [](AttentionKind kind) {
+    return Spec(kind).rotary_base_key != nullptr;
+  };
+  const std::vector<AttentionKind> kinds = MixersOf(config);
+  if (config.positions != Positions::kRotary ||
+      std::none_of(kinds.begin(), kinds.end(), has_key)) {
+    return bases;
+  }
+  for (size_t i = 0; i < std::max<size_t>(1, config.layers.size()); ++i) {
+    const ModelConfig layer = LayerView(config, static_cast<int64_t>(i));
+    for (const ModelConfig& view : MixerViews(layer)) {
+      if (!has_key(view.attention) || !Rotates(view)) continue;
+      const double base =
+          KeyOf<double>(view, Spec(view.attention).rotary_base_key);
+      if (base == 0 ||
+          std::find(bases.begin(), bases.end(), base) != bases.end()) {
+        continue;
+      }
+      bases.push_back(base);
+    }
+  }
+  return bases;
+}
+
 int64_t ModelConfig::RotaryWidth() const {
   const auto width = [](const ModelConfig& layer, const MixerSpec& spec) {
     const char* key = spec.rotary_key;
@@ -163,7 +197,7 @@ int64_t ModelConfig::RotaryWidth() const {
     if (!Spec(kind).can.rotary) continue;
     for (const ModelConfig& view : MixerViews(LayerView(*this, layer))) {
       const MixerSpec& spec = Spec(view.attention);
-      if (spec.can.rotary) return width(view, spec);
+      if (Rotates(view)) return width(view, spec);
     }
   }
   return d_key;
@@ -187,6 +221,7 @@ void FinishConfig(ModelConfig& config) {
   finished.branches.clear();
   finished.reads_passed = false;
   finished.first_passing = -1;
+  finished.rotary_bases.clear();
   CheckRanges(finished);
   if (finished.HasAttention()) DeriveHeads(finished);  // layers refer to them
   NormaliseLayers(finished);
@@ -197,6 +232,7 @@ void FinishConfig(ModelConfig& config) {
   DeriveMixers(finished);
   CheckRanges(finished);
   finished.first_passing = FirstPassing(finished);
+  finished.rotary_bases = OwnRotaryBases(finished);
   CheckCombinations(finished);
   CheckTotals(finished);
   config = finished;

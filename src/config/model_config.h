@@ -39,15 +39,16 @@ enum class Norm { kPost, kPre, kAfter, kBoth, kNone };
 // FeedForwardOf gives that of a name).
 enum class FeedForwardKind : int {};
 enum class FeedForwardBias { kAuto, kAll, kNone };  // "auto", "all", "none"
-enum class Activation { kRelu, kGelu };             // gelu is the exact form
+// "relu", the exact GELU "gelu", its form with a tanh "gelu-tanh".
+enum class Activation { kRelu, kGelu, kGeluTanh };
 // "byte", ...
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds, kUnigram };
 
 /// One entry of the pattern of layers: a mixer and the keys in which it differs
 /// from the model's own, in the order of the table of keys, as text; its
-/// feed-forward part may be among them. A parallel mixer has its mixers' keys
-/// in `branches`, which are empty where no mixer has any; the layer's own keys,
-/// as its feed-forward part, are in `options`.
+/// feed-forward part and the place of its norms may be among them. A parallel
+/// mixer has its mixers' keys in `branches`, which are empty where no mixer has
+/// any; the layer's own keys, as its feed-forward part, are in `options`.
 struct LayerConfig {
   AttentionKind attention{};
   std::vector<std::pair<std::string, std::string>> options;
@@ -122,12 +123,19 @@ struct ModelConfig {
   double embedding_factor = 1.0;  // of the token embedding's rows
   double residual_factor = 1.0;   // of each part before it is added
   double logit_factor = 1.0;
-  double norm_offset = 0.0;    // what norms add to their weight
+  double logit_softcap =
+      0.0;                   // c: logits are c tanh(logit / c); 0: as they are
+  double norm_offset = 0.0;  // what norms add to their weight
   double branch_factor = 1.0;  // of what a parallel mixer's mixers give
   bool input_norm = false;     // of what the first layer reads
+  // Both parts of a layer read the layer's rows: x + f(norm1(x)) + g(norm2(x)).
+  bool parallel_residual = false;
   FeedForwardBias feed_forward_bias = FeedForwardBias::kAuto;  // auto: of mlp
   bool head_bias = true;
 
+  /// FinishConfig's: the bases of rotary frequencies that layers have instead
+  /// of rotary_base, in order of appearance.
+  std::vector<double> rotary_bases = {};
   /// FinishConfig's: the first layer whose mixer passes rows on
   /// (MixerSpec::passed); -1: none.
   int64_t first_passing = -1;
@@ -150,12 +158,10 @@ struct ModelConfig {
             rotary_low,     rotary_high,   rotary_magnitude,
             rotary_truncate};
   }
-  /// Whether layers add their parts as they are, with norms before or after the
-  /// sums: what the fused kernels of layers compute.
-  bool HasPlainSums() const {
-    return (norm == Norm::kPost || norm == Norm::kPre) &&
-           residual_factor == 1.0;
-  }
+  /// Whether layers add their parts as they are, one after the other, with
+  /// norms before or after the sums, the same in all: what the fused kernels of
+  /// layers compute.
+  bool HasPlainSums() const;
   /// Whether the model is made of attention layers.
   bool HasAttention() const { return arch <= Arch::kSeq2seq; }
   /// Whether the model reads frames of numbers (ctc) in place of tokens.

@@ -38,10 +38,10 @@ class ShapeList {
     }
   }
   // Those of a layer's parts.
-  void PartNorms(int count) {
-    if (config_.norm == tarn::Norm::kNone) return;
+  void PartNorms(const ModelConfig& view, int count) {
+    if (view.norm == tarn::Norm::kNone) return;
     for (int i = 1; i <= count; ++i) Norm(StrCat("norm", i));
-    if (config_.norm != tarn::Norm::kBoth) return;
+    if (view.norm != tarn::Norm::kBoth) return;
     for (int i = 1; i <= count; ++i) Norm(StrCat("norm", i, "_after"));
   }
   // What the mixer of a layer holds.
@@ -87,7 +87,7 @@ Shapes EncoderLayer(const ModelConfig& config, const ModelConfig& view) {
   ShapeList list(config);
   list.Mixer("attention.", view);
   list.FeedForward(view);
-  list.PartNorms(HasFeedForward(view) ? 2 : 1);
+  list.PartNorms(view, HasFeedForward(view) ? 2 : 1);
   return list.Take();
 }
 
@@ -96,7 +96,7 @@ Shapes DecoderLayer(const ModelConfig& config, const ModelConfig& view) {
   list.Mixer("self_attention.", view);
   list.Mixer("cross_attention.", CrossView(config));
   list.FeedForward(view);
-  list.PartNorms(3);
+  list.PartNorms(view, 3);
   return list.Take();
 }
 

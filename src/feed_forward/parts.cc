@@ -12,8 +12,9 @@
 //                (6))
 //   relu2        W_2 relu(W_1 u)^2 (So et al. 2021, arXiv 2109.08668)
 //   moe          a mixture of experts (moe_form.h)
-// With feed_forward_bias "all" the maps of swiglu, geglu and relu2 have biases
-// as those of mlp, which lacks them with "none".
+//   geglu-tanh   geglu with gelu's other form, which has a tanh
+// With feed_forward_bias "all" the maps of swiglu, geglu, geglu-tanh and relu2
+// have biases as those of mlp, which lacks them with "none".
 #include "config/feed_forward_form.h"
 #include "config/feed_forward_spec.h"
 #include "config/model_config.h"
@@ -82,6 +83,7 @@ std::vector<FeedForwardSpec> BuiltinFeedForwards() {
           {.name = "geglu", .weights = GatedShapes, .takes_biases = true},
           {.name = "relu2", .weights = PlainShapes, .takes_biases = true},
           MoeFeedForward(),
+          {.name = "geglu-tanh", .weights = GatedShapes, .takes_biases = true},
           {.name = "gated-channel-mix",
            .weights = GatedChannelMixShapes,
            .state = ChannelMixState}};

@@ -1,7 +1,9 @@
-// What the rest of the program asks of published directories.
+// What the rest of the program asks of published directories, and of model
+// directories whatever their form.
 #pragma once
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +19,16 @@ namespace tarn {
 /// False for texts that are no JSON objects.
 bool IsPublishedConfig(std::string_view json);
 
+/// Its `model_type`, empty where it has none.
+std::string PublishedTypeOf(std::string_view json);
+
+/// The text of a generation_config.json for a model whose own config.json no
+/// longer names tokens: `file`, the published one (empty: none), with the ids
+/// of `json`, the published config.json, that decide where a text ends. Empty:
+/// neither has any.
+std::string GenerationSettingsOf(std::string_view json,
+                                 const std::string& file);
+
 /// The finished configuration. FormatError in one line for a type that is not
 /// in the table, for unknown keys, and for values that tarn cannot run. where:
 /// path of the file, for messages. Thread-safe; O(text).
@@ -29,6 +41,35 @@ Result<ModelConfig> ImportConfig(std::string_view json,
 Result<std::shared_ptr<const WeightSource>> ImportWeights(
     std::string_view json, const ModelConfig& config,
     std::shared_ptr<const WeightSource> source);
+
+/// The value of a key that says nothing about the function, such as
+/// eos_token_id: of the file, or else of its text_config; null where both lack
+/// it.
+Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
+                                    const std::string& where);
+
+constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
+
+/// DIR/config.json, finished: tarn's own, or that of a published model, whose
+/// tokens are ids where there is no tokenizer.json. FormatError or IoError in
+/// one line. O(file).
+Result<ModelConfig> ReadModelConfig(const std::string& dir);
+
+/// The weights of DIR (OpenWeightSource) under the names of `config`, which a
+/// published model's get from its importer.
+Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
+    const std::string& dir, const ModelConfig& config, bool use_mmap = true);
+
+/// Whether DIR/config.json is that of a published model. IoError where it
+/// cannot be read.
+Result<bool> IsPublishedDirectory(const std::string& dir);
+
+/// Files that go with a model's weights: of tokenizers, chat templates and
+/// generation settings.
+std::vector<std::string> CompanionFiles();
+
+/// The same error with the file's folder in front.
+Error InFolder(const std::string& dir, const Error& error);
 
 /// The types of the table, in its order.
 std::vector<const char*> PublishedModelTypes();

@@ -20,10 +20,10 @@ FalconFactors ReadFactors(PublishedConfig& from) {
   const auto one = [&](const char* key) {
     return static_cast<float>(from.Real(key, 1.0));
   };
-  const double in = from.Real("ssm_in_multiplier", 1.0);
   const std::vector<double> rows = from.Reals("ssm_multipliers", 5);
-  const auto row = [&](size_t i) { return static_cast<float>(in * rows[i]); };
-  factors.mamba = {.gate = row(0),
+  const auto row = [&](size_t i) { return static_cast<float>(rows[i]); };
+  factors.mamba = {.in = one("ssm_in_multiplier"),
+                   .gate = row(0),
                    .values = row(1),
                    .keys = row(2),
                    .queries = row(3),
@@ -67,7 +67,7 @@ ModelConfig ReadFalconH1(PublishedConfig& from) {
   const bool first = from.Flag("mamba_norm_before_gate", true);
   SetKey(config, "mamba2_norm", normed);
   SetKey(config, "mamba2_norm_first", normed && first);
-  from.Want("projectors_bias", false);
+  SetKey(config, "recurrent_out_bias", from.Flag("projectors_bias", false));
   from.Want("mamba_use_mlp", true);
   from.WantNull("attn_layer_indices");
   // How weights began, and what intermediate_size says.

@@ -13,9 +13,10 @@ constexpr int64_t kMostGranite = int64_t{1} << 24;
 void ReadLayers(PublishedConfig& from, ModelConfig& config) {
   const int64_t inner = from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
   const LayerOptions mamba = ReadMamba2(from, inner, config);
+  const int64_t shared =
+      from.Integer("num_key_value_heads", 1, kMostGranite, config.n_heads);
   const LayerOptions softmax = {
-      {"key_heads", StrCat(from.Integer("num_key_value_heads", 1, kMostGranite,
-                                        config.n_heads))}};
+      {"key_heads", StrCat(shared == config.n_heads ? 0 : shared)}};
   std::vector<std::string> types = from.Words("layer_types", config.n_layers);
   if (types.empty()) {
     types.assign(static_cast<size_t>(config.n_layers), "mamba");
@@ -82,6 +83,60 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
   return config;
 }
 
+// The first layer's view with such a mixer, or the model where there is none.
+ModelConfig FirstView(const ModelConfig& config, const char* mixer) {
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    ModelConfig view = LayerView(config, i);
+    if (view.attention == MixerKind(mixer)) return view;
+  }
+  return config;
+}
+
+void PublishGranite(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  const ModelConfig mamba = FirstView(config, "mamba2");
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const bool recurrent =
+        LayerView(config, i).attention == MixerKind("mamba2");
+    to["layer_types"].push_back(recurrent ? "mamba" : "attention");
+  }
+  to["num_attention_heads"] = softmax.n_heads;
+  const int64_t shared = KeyOf<int64_t>(softmax, "key_heads");
+  to["num_key_value_heads"] = shared == 0 ? softmax.n_heads : shared;
+  to["attention_bias"] = KeyOf<bool>(softmax, "qkv_bias");
+  to["attention_multiplier"] = KeyOf<double>(softmax, "score_scale");
+  to["mamba_n_heads"] = mamba.n_heads;
+  to["mamba_d_head"] = mamba.d_value;
+  to["mamba_expand"] = mamba.n_heads * mamba.d_value / config.d_model;
+  to["mamba_d_state"] = mamba.d_key;
+  to["mamba_n_groups"] =
+      std::max<int64_t>(1, KeyOf<int64_t>(mamba, "key_heads"));
+  to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
+  to["mamba_conv_bias"] = true;
+  to["mamba_proj_bias"] = false;
+  PublishStepLimits(mamba, to);
+  to["embedding_multiplier"] = config.embedding_factor;
+  to["residual_multiplier"] = config.residual_factor;
+  to["logits_scaling"] = 1.0 / config.logit_factor;
+  to["rms_norm_eps"] = config.norm_eps;
+  to["hidden_act"] = "silu";
+  to["tie_word_embeddings"] = config.tied_head;
+  to["shared_intermediate_size"] = config.d_ff;
+  to["num_local_experts"] = 0;
+  if (config.feed_forward == FeedForwardOf("moe")) {
+    to["num_local_experts"] = KeyOf<int64_t>(config, "experts");
+    to["num_experts_per_tok"] = KeyOf<int64_t>(config, "experts_per_token");
+    to["intermediate_size"] = KeyOf<int64_t>(config, "d_expert");
+    to["shared_intermediate_size"] = KeyOf<int64_t>(config, "d_shared");
+  }
+  const bool rotary = config.positions == Positions::kRotary;
+  to["position_embedding_type"] = rotary ? "rope" : "nope";
+  if (rotary) PublishRotary(config, to);
+}
+
 // The first or second `width` rows of each expert's matrix in a tensor
 // [experts, 2 width, columns].
 WeightPart Halves(const WeightPart& part, int64_t half) {
@@ -100,7 +155,8 @@ void AddParts(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
   const int64_t width = view.d_ff;
-  const WeightPart in = from(theirs + "shared_mlp.input_linear.weight");
+  const WeightPart in = from(theirs + "shared_mlp.input_linear.weight",
+                             {2 * width, view.d_model});
   const WeightPart out = from(theirs + "shared_mlp.output_linear.weight");
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
   const std::string shared = mixed ? own + "shared." : own;
@@ -110,11 +166,10 @@ void AddParts(const ModelConfig& view, const std::string& own,
   if (!mixed) return;
   const std::string experts = theirs + "block_sparse_moe.";
   to.Add(own + "router.weight", from(experts + "router.layer.weight"));
-  const WeightPart both = from(experts + "input_linear.weight");
-  if (both.shape().size() != 3) {
-    throw FormatError(from.Where(experts + "input_linear.weight"), "three axes",
-                      ShapeText(both.shape()));
-  }
+  const WeightPart both =
+      from(experts + "input_linear.weight",
+           {KeyOf<int64_t>(view, "experts"),
+            2 * KeyOf<int64_t>(view, "d_expert"), view.d_model});
   to.Add(own + "experts.linear1", Halves(both, 0));
   to.Add(own + "experts.linear3", Halves(both, 1));
   to.Add(own + "experts.linear2", from(experts + "output_linear.weight"));
@@ -143,7 +198,8 @@ void GraniteTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> GraniteImporters() {
-  return {{"granitemoehybrid", ReadGraniteHybrid, GraniteTensors}};
+  return {{"granitemoehybrid", ReadGraniteHybrid, GraniteTensors,
+           "GraniteMoeHybridForCausalLM", PublishGranite}};
 }
 
 }  // namespace tarn

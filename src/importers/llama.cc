@@ -1,62 +1,32 @@
 // Softmax decoders in the form of Llama: root mean square norms, grouped heads,
 // rotary positions, SwiGLU. Mistral adds a window, Qwen2 biases, Qwen3 norms of
 // queries and keys, OLMo 2 norms after the parts instead of before them.
-#include <cmath>
+// Phi-3 stores matrices as one, Qwen3's mixtures have experts.
+#include <algorithm>
 
+#include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
 
 namespace tarn {
 namespace {
 
-constexpr int64_t kMost = int64_t{1} << 24;
-
-ModelConfig ReadCommon(PublishedConfig& from) {
-  ModelConfig config;
-  config.attention = MixerKind("full");
-  config.vocab_size = from.Integer("vocab_size", 1, kMost);
-  config.d_model = from.Integer("hidden_size", 1, kMost);
-  config.n_layers = from.Integer("num_hidden_layers", 1, kMost);
-  config.n_heads = from.Integer("num_attention_heads", 1, kMost);
-  config.d_ff = from.Integer("intermediate_size", 1, kMost);
-  const int64_t width = config.d_model / config.n_heads;
-  config.d_key = config.d_value = from.Integer("head_dim", 1, kMost, width);
-  const int64_t shared =
-      from.Integer("num_key_value_heads", 1, kMost, config.n_heads);
-  SetKey(config, "key_heads", shared == config.n_heads ? 0 : shared);
-  SetKey(config, "qkv_bias", false);
-  SetKey(config, "out_bias", false);
-  config.norm = Norm::kPre;
-  config.norm_kind = NormKind::kRms;
-  config.norm_eps = from.Real("rms_norm_eps", 1e-6);
-  config.final_norm = true;
+ModelConfig ReadRotatedStack(PublishedConfig& from) {
+  ModelConfig config = ReadSoftmaxStack(from);
   from.Want("hidden_act", "silu");
-  config.feed_forward = FeedForwardOf("swiglu");
-  config.tied_head = from.Flag("tie_word_embeddings", false);
-  config.tokenizer = TokenizerKind::kBpe;
   ReadRotary(from, config);
   return config;
 }
 
-// Biases of all four products, and of the feed-forward part.
-void ReadBiases(PublishedConfig& from, ModelConfig& config) {
-  const bool biases = from.Flag("attention_bias", false);
-  SetKey(config, "qkv_bias", biases);
-  SetKey(config, "out_bias", biases);
-  if (from.Flag("mlp_bias", false)) {
-    config.feed_forward_bias = FeedForwardBias::kAll;
-  }
-}
-
 ModelConfig ReadLlama(PublishedConfig& from) {
-  ModelConfig config = ReadCommon(from);
+  ModelConfig config = ReadRotatedStack(from);
   ReadBiases(from, config);
   return config;
 }
 
 ModelConfig ReadMistral(PublishedConfig& from) {
-  ModelConfig config = ReadCommon(from);
-  SetKey(config, "window", from.Integer("sliding_window", 0, kMost, 0));
+  ModelConfig config = ReadRotatedStack(from);
+  SetKey(config, "window", from.Integer("sliding_window", 0, kMostSize, 0));
   return config;
 }
 
@@ -71,128 +41,193 @@ void WantFullAttention(PublishedConfig& from, const ModelConfig& config) {
 }
 
 ModelConfig ReadQwen2(PublishedConfig& from) {
-  ModelConfig config = ReadCommon(from);
+  ModelConfig config = ReadRotatedStack(from);
   SetKey(config, "qkv_bias", true);
   WantFullAttention(from, config);
   return config;
 }
 
-ModelConfig ReadQwen3(PublishedConfig& from) {
-  ModelConfig config = ReadCommon(from);
+ModelConfig ReadQwen3Stack(PublishedConfig& from) {
+  ModelConfig config = ReadRotatedStack(from);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
+  return config;
+}
+
+ModelConfig ReadQwen3(PublishedConfig& from) {
+  ModelConfig config = ReadQwen3Stack(from);
   WantFullAttention(from, config);
   return config;
 }
 
+// Experts in every decoder_sparse_step-th layer but those of mlp_only_layers.
+ModelConfig ReadQwen3Moe(PublishedConfig& from) {
+  ModelConfig config = ReadQwen3Stack(from);
+  const bool windows = from.Flag("use_sliding_window", false);
+  const int64_t window = from.Integer("sliding_window", 1, kMostSize, 4096);
+  if (windows) SetKey(config, "window", window);
+  from.Ignore(
+      {"max_window_layers", "output_router_logits", "router_aux_loss_coef"});
+  const char* count =
+      from.Has("num_local_experts") ? "num_local_experts" : "num_experts";
+  const int64_t experts = from.Integer(count, 1, 4096, 128);
+  const int64_t step = from.Integer("decoder_sparse_step", 1, kMostSize, 1);
+  const std::vector<int64_t> plain =
+      from.Integers("mlp_only_layers", 0, config.n_layers - 1);
+  config.feed_forward = FeedForwardOf("moe");
+  SetKey(config, "experts", experts);
+  SetKey(config, "experts_per_token",
+         from.Integer("num_experts_per_tok", 1, 256, 8));
+  SetKey(config, "d_expert",
+         from.Integer("moe_intermediate_size", 1, kMostSize, 768));
+  SetKey(config, "router_normalize", from.Flag("norm_topk_prob", false));
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const bool mixed = (i + 1) % step == 0 &&
+                       std::find(plain.begin(), plain.end(), i) == plain.end();
+    LayerConfig layer = {config.attention, {}};
+    if (!mixed) layer.options.push_back({"feed_forward", "swiglu"});
+    config.layers.push_back(std::move(layer));
+  }
+  return config;
+}
+
+ModelConfig ReadPhi3(PublishedConfig& from) {
+  ModelConfig config = ReadSoftmaxStack(from, {.norm_eps = 1e-5});
+  from.Want("hidden_act", "silu");
+  ReadRotary(from, config, 1.0);
+  // What the type calls yarn or su is longrope.
+  if (config.rotary_scaling != RotaryScalingKind::kNone) {
+    from.Refuse("rope_parameters", "rope_type 'default'", "another");
+  }
+  SetKey(config, "window", from.Integer("sliding_window", 0, kMostSize, 0));
+  for (const char* key : {"attention_bias", "mlp_bias", "lm_head_bias"}) {
+    from.Want(key, false);
+  }
+  from.Ignore(
+      {"original_max_position_embeddings", "embd_pdrop", "resid_pdrop"});
+  return config;
+}
+
 ModelConfig ReadOlmo2(PublishedConfig& from) {
-  ModelConfig config = ReadCommon(from);
+  ModelConfig config = ReadRotatedStack(from);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
   config.norm = Norm::kAfter;
   return config;
 }
 
-// norms: the names of the two norms of a layer.
-void AddLayers(const ModelConfig& config, const char* const (&norms)[2],
-               PublishedTensors& from, ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  const bool ff_bias = config.feed_forward_bias == FeedForwardBias::kAll;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    AddSoftmax(config, own + "attention.", theirs + "self_attn.", from, to);
-    to.AddLinear(from, own + "linear1", theirs + "mlp.gate_proj", ff_bias);
-    to.AddLinear(from, own + "linear2", theirs + "mlp.down_proj", ff_bias);
-    to.AddLinear(from, own + "linear3", theirs + "mlp.up_proj", ff_bias);
-    to.AddLinear(from, own + "norm1", theirs + norms[0]);
-    to.AddLinear(from, own + "norm2", theirs + norms[1]);
-  }
-  to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+void PublishCommon(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  to["num_attention_heads"] = config.n_heads;
+  to["intermediate_size"] = config.d_ff;
+  to["head_dim"] = config.d_key;
+  const int64_t shared = KeyOf<int64_t>(config, "key_heads");
+  to["num_key_value_heads"] = shared == 0 ? config.n_heads : shared;
+  to["hidden_act"] = "silu";
+  to["rms_norm_eps"] = config.norm_eps;
+  to["tie_word_embeddings"] = config.tied_head;
+  PublishRotary(config, to);
+}
+
+void PublishLlama(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+}
+
+void PublishMistral(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  const int64_t window = KeyOf<int64_t>(config, "window");
+  to["sliding_window"] =
+      window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
+}
+
+// The class of Qwen 2 takes the width of a head from the other sizes where the
+// key is absent, and these types have no biases of the feed-forward part.
+void PublishQwen2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["use_sliding_window"] = false;
+}
+
+void PublishQwen3(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwen2(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
+void PublishOlmo2(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
 }
 
 void LlamaTensors(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to) {
-  AddLayers(config, {"input_layernorm", "post_attention_layernorm"}, from, to);
+  AddSoftmaxStack(config, {}, from, to);
 }
 
 void Olmo2Tensors(const ModelConfig& config, PublishedTensors& from,
                   ImportedTensors& to) {
-  AddLayers(config, {"post_attention_layernorm", "post_feedforward_layernorm"},
-            from, to);
+  AddSoftmaxStack(config,
+                  {.norms = {{"norm1", "post_attention_layernorm"},
+                             {"norm2", "post_feedforward_layernorm"}}},
+                  from, to);
 }
 
-// transformers rounds the number of channels down.
-void ReadRotatedPart(PublishedConfig& from, PublishedConfig& rope, double part,
-                     ModelConfig& config) {
-  constexpr const char* kKey = "partial_rotary_factor";
-  part = from.Real(kKey, part);
-  PublishedConfig& giver = rope.Has(kKey) ? rope : from;
-  part = rope.Real(kKey, part);
-  const double width = std::floor(static_cast<double>(config.d_key) * part);
-  if (!(part > 0 && part <= 1) || width < 2 || std::fmod(width, 2) != 0) {
-    giver.Refuse(kKey,
-                 StrCat("a number up to 1 that makes an even number of the ",
-                        config.d_key, " channels rotate"),
-                 StrCat(part));
-  }
-  if (part < 1) SetKey(config, "rotary_width", static_cast<int64_t>(width));
+void Phi3Tensors(const ModelConfig& config, PublishedTensors& from,
+                 ImportedTensors& to) {
+  const auto mixer = [](const ModelConfig& view, const std::string& own,
+                        const std::string& theirs, PublishedTensors& tensors,
+                        ImportedTensors& into) {
+    const std::string name = theirs + "self_attn.qkv_proj.weight";
+    const int64_t given = KeyOf<int64_t>(view, "key_heads");
+    const int64_t keys = (given == 0 ? view.n_heads : given) * view.d_key;
+    const GroupedRows parts(tensors, name, 1,
+                            {view.n_heads * view.d_key, keys, keys});
+    into.Add(own + "attention.query_projection.weight", parts[0]);
+    into.Add(own + "attention.key_projection.weight", parts[1]);
+    into.Add(own + "attention.value_projection.weight", parts[2]);
+    into.AddLinear(tensors, own + "attention.out_projection",
+                   theirs + "self_attn.o_proj");
+  };
+  const auto unit = [](const ModelConfig& view, const std::string& own,
+                       const std::string& theirs, PublishedTensors& tensors,
+                       ImportedTensors& into) {
+    const GroupedRows both(tensors, theirs + "mlp.gate_up_proj.weight", 1,
+                           {view.d_ff, view.d_ff});
+    into.Add(own + "linear1.weight", both[0]);
+    into.Add(own + "linear3.weight", both[1]);
+    into.AddLinear(tensors, own + "linear2", theirs + "mlp.down_proj");
+  };
+  AddSoftmaxStack(config, {.mixer = mixer, .unit = unit}, from, to);
+}
+
+void Qwen3MoeTensors(const ModelConfig& config, PublishedTensors& from,
+                     ImportedTensors& to) {
+  const auto unit = [](const ModelConfig& view, const std::string& own,
+                       const std::string& theirs, PublishedTensors& tensors,
+                       ImportedTensors& into) {
+    if (view.feed_forward == FeedForwardOf("swiglu")) {
+      AddGatedUnit(own, theirs + "mlp.", kProjNames, tensors, into);
+      return;
+    }
+    into.AddLinear(tensors, own + "router", theirs + "mlp.gate");
+    AddExperts(view, own, theirs + "mlp.experts.", kProjNames, tensors, into);
+  };
+  AddSoftmaxStack(config, {.unit = unit}, from, to);
 }
 
 }  // namespace
 
-void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part) {
-  config.positions = Positions::kRotary;
-  PublishedConfig rope = from.Section("rope_parameters");
-  if (part) ReadRotatedPart(from, rope, *part, config);
-  PublishedConfig scaling = from.Section("rope_scaling");
-  PublishedConfig& kind = rope.Has("rope_type") ? rope : scaling;
-  config.rotary_base =
-      rope.Real("rope_theta", from.Real("rope_theta", 10000.0));
-  const std::string old = kind.Word("type", "default");
-  const std::string type = kind.Word("rope_type", old);
-  if (type == "linear") {
-    config.rotary_scaling = RotaryScalingKind::kLinear;
-    config.rotary_factor = kind.Real("factor");
-  } else if (type == "llama3") {
-    config.rotary_scaling = RotaryScalingKind::kLlama3;
-    config.rotary_factor = kind.Real("factor");
-    config.rotary_low = kind.Real("low_freq_factor");
-    config.rotary_high = kind.Real("high_freq_factor");
-    config.rotary_original_positions =
-        kind.Integer("original_max_position_embeddings", 1, kMost);
-  } else if (type != "default") {
-    kind.Refuse("rope_type", "'default', 'linear' or 'llama3'", Quoted(type));
-  }
-  // Which channels count rows and columns of a picture: texts count one thing.
-  rope.Ignore({"mrope_section", "mrope_interleaved"});
-  rope.RequireAllRead();
-  scaling.RequireAllRead();
-}
-
-void AddSoftmax(const ModelConfig& config, const std::string& own,
-                const std::string& theirs, PublishedTensors& from,
-                ImportedTensors& to) {
-  const bool qkv_bias = KeyOf<bool>(config, "qkv_bias");
-  to.AddLinear(from, own + "query_projection", theirs + "q_proj", qkv_bias);
-  to.AddLinear(from, own + "key_projection", theirs + "k_proj", qkv_bias);
-  to.AddLinear(from, own + "value_projection", theirs + "v_proj", qkv_bias);
-  if (KeyOf<int64_t>(config, "head_norm") != 0) {
-    to.AddLinear(from, own + "query_norm", theirs + "q_norm");
-    to.AddLinear(from, own + "key_norm", theirs + "k_norm");
-  }
-  to.AddLinear(from, own + "out_projection", theirs + "o_proj",
-               KeyOf<bool>(config, "out_bias"));
-}
-
 std::vector<Importer> SoftmaxImporters() {
-  return {{"llama", ReadLlama, LlamaTensors},
-          {"mistral", ReadMistral, LlamaTensors},
-          {"qwen2", ReadQwen2, LlamaTensors},
-          {"qwen3", ReadQwen3, LlamaTensors},
-          {"olmo2", ReadOlmo2, Olmo2Tensors}};
+  return {{"llama", ReadLlama, LlamaTensors, "LlamaForCausalLM", PublishLlama},
+          {"mistral", ReadMistral, LlamaTensors, "MistralForCausalLM",
+           PublishMistral},
+          {"qwen2", ReadQwen2, LlamaTensors, "Qwen2ForCausalLM", PublishQwen2},
+          {"qwen3", ReadQwen3, LlamaTensors, "Qwen3ForCausalLM", PublishQwen3},
+          {"olmo2", ReadOlmo2, Olmo2Tensors, "Olmo2ForCausalLM", PublishOlmo2},
+          {"phi3", ReadPhi3, Phi3Tensors},
+          {"qwen3_moe", ReadQwen3Moe, Qwen3MoeTensors}};
 }
 
 }  // namespace tarn

@@ -23,8 +23,7 @@ ModelConfig ReadStack(PublishedConfig& from) {
   config.tied_head = from.Flag("tie_word_embeddings", true);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
-  from.Want("use_bias", false);
-  from.Want("use_conv_bias", true);
+  ReadMambaBiases(from, "use_bias", "use_conv_bias", config);
   SetKey(config, "conv_width", from.Integer("conv_kernel", 2, 8, 4));
   // How weights began, and how sums are rounded in 16 bits.
   from.Ignore({"rescale_prenorm_residual", "residual_in_fp32",
@@ -77,6 +76,44 @@ ModelConfig ReadMamba2Stack(PublishedConfig& from) {
   return config;
 }
 
+void PublishStack(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["hidden_size"] = config.d_model;
+  to["num_hidden_layers"] = config.n_layers;
+  to["layer_norm_epsilon"] = config.norm_eps;
+  to["tie_word_embeddings"] = config.tied_head;
+  to["hidden_act"] = "silu";
+  to["use_bias"] = false;
+  to["use_conv_bias"] = true;
+  to["conv_kernel"] = KeyOf<int64_t>(config, "conv_width");
+  to["state_size"] = config.d_key;
+}
+
+// Whole multiples of the width: what the classes compute the channels from.
+void PublishExpand(const ModelConfig& config, PublishedKeys& to) {
+  to["expand"] = config.n_heads * config.d_value / config.d_model;
+}
+
+void PublishMamba(const ModelConfig& config, PublishedKeys& to) {
+  PublishStack(config, to);
+  PublishExpand(config, to);
+  to["time_step_rank"] = KeyOf<int64_t>(config, "gate_rank");
+}
+
+void PublishFalconMamba(const ModelConfig& config, PublishedKeys& to) {
+  PublishMamba(config, to);
+  to["mixer_rms_eps"] = KeyOf<double>(config, "selection_norm_eps");
+}
+
+void PublishMamba2(const ModelConfig& config, PublishedKeys& to) {
+  PublishStack(config, to);
+  PublishExpand(config, to);
+  to["num_heads"] = config.n_heads;
+  to["head_dim"] = config.d_value;
+  to["n_groups"] = KeyOf<int64_t>(config, "key_heads");
+  PublishStepLimits(config, to);
+}
+
 void AddAround(const ModelConfig& config, PublishedTensors& from,
                ImportedTensors& to) {
   to.Add("value_embedding.weight", from("backbone.embeddings.weight"));
@@ -109,9 +146,11 @@ void Mamba2Tensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> MambaImporters() {
-  return {{"mamba", ReadMamba, MambaTensors},
-          {"falcon_mamba", ReadFalconMamba, MambaTensors},
-          {"mamba2", ReadMamba2Stack, Mamba2Tensors}};
+  return {{"mamba", ReadMamba, MambaTensors, "MambaForCausalLM", PublishMamba},
+          {"falcon_mamba", ReadFalconMamba, MambaTensors,
+           "FalconMambaForCausalLM", PublishFalconMamba},
+          {"mamba2", ReadMamba2Stack, Mamba2Tensors, "Mamba2ForCausalLM",
+           PublishMamba2}};
 }
 
 }  // namespace tarn

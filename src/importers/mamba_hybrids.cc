@@ -43,6 +43,10 @@ ModelConfig ReadBamba(PublishedConfig& from) {
     config.layers.push_back(
         {MixerKind(is_full ? "full" : "mamba2"), is_full ? softmax : mamba});
   }
+  if (full.empty()) {  // Mamba-2 rotates nothing
+    config.positions = Positions::kNone;
+    SetKey(config, "rotary_width", 0);
+  }
   return config;
 }
 
@@ -61,8 +65,7 @@ Period ReadPeriod(PublishedConfig& from, const char* length, int64_t of,
 }
 
 LayerOptions ReadJambaMamba(PublishedConfig& from, ModelConfig& config) {
-  from.Want("mamba_conv_bias", true);
-  from.Want("mamba_proj_bias", false);
+  ReadMambaBiases(from, "mamba_proj_bias", "mamba_conv_bias", config);
   from.Want("mamba_inner_layernorms", true);
   SetKey(config, "conv_width", from.Integer("mamba_d_conv", 2, 8, 4));
   SetKey(config, "selection_norm", true);

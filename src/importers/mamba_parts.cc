@@ -7,12 +7,39 @@ namespace {
 
 constexpr int64_t kMostPart = int64_t{1} << 24;
 
+// The convolution's bias is 0 where the file says that there is none.
+WeightPart ConvolutionBias(const std::string& theirs, int64_t channels,
+                           PublishedTensors& from) {
+  PublishedConfig& config = from.config();
+  if (config.Flag("use_conv_bias", true) &&
+      config.Flag("mamba_conv_bias", true)) {
+    return from(theirs + "conv1d.bias", {channels});
+  }
+  return WeightPart::Filled({channels}, 0.0f);
+}
+
 }  // namespace
+
+void ReadMambaBiases(PublishedConfig& from, const char* products,
+                     const char* convolution, ModelConfig& config) {
+  const bool biases = from.Flag(products, false);
+  SetKey(config, "recurrent_in_bias", biases);
+  SetKey(config, "recurrent_out_bias", biases);
+  from.Flag(convolution, true);  // ConvolutionBias reads it
+}
 
 void ReadStepLimits(PublishedConfig& from, ModelConfig& config) {
   const auto [least, most] = from.Limits("time_step_limit");
   SetKey(config, "least_step", least);
   SetKey(config, "most_step", most);
+}
+
+void PublishStepLimits(const ModelConfig& config, PublishedKeys& to) {
+  const double most = KeyOf<double>(config, "most_step");
+  PublishedKeys limits = {KeyOf<double>(config, "least_step")};
+  limits.push_back(most == 0.0 ? PublishedKeys{{"__float__", "Infinity"}}
+                               : PublishedKeys(most));
+  to["time_step_limit"] = std::move(limits);
 }
 
 LayerOptions ReadMamba2(PublishedConfig& from, int64_t inner,
@@ -27,8 +54,7 @@ LayerOptions ReadMamba2(PublishedConfig& from, int64_t inner,
                 StrCat("mamba_n_heads * mamba_d_head = ", inner, " channels"),
                 StrCat(heads, " * ", width));
   }
-  from.Want("mamba_conv_bias", true);
-  from.Want("mamba_proj_bias", false);
+  ReadMambaBiases(from, "mamba_proj_bias", "mamba_conv_bias", config);
   SetKey(config, "conv_width", from.Integer("mamba_d_conv", 2, 8, 4));
   ReadStepLimits(from, config);
   from.Ignore({"mamba_chunk_size"});
@@ -49,29 +75,34 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   const int64_t keys = (groups > 0 ? groups : config.n_heads) * config.d_key;
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
   const int64_t all = values + 2 * keys;
-  const WeightPart in =
-      from.Shaped(theirs + "in_proj.weight",
-                  {values + all + config.n_heads, config.d_model});
+  const WeightPart in = from(theirs + "in_proj.weight",
+                             {values + all + config.n_heads, config.d_model});
+  const bool biases = KeyOf<bool>(config, "recurrent_in_bias");
   int64_t first = 0;
   const auto rows = [&](const char* name, int64_t count, float factor) {
-    to.Add(own + name, Times(in.Rows({first, first + count}), factor));
+    const WeightRange range = {first, first + count};
+    to.Add(StrCat(own, name, "_projection.weight"),
+           Times(in.Rows(range), factors.in * factor));
     first += count;
+    if (!biases) return;
+    to.Add(StrCat(own, name, "_projection.bias"),
+           Times(from(theirs + "in_proj.bias", {in.shape()[0]}).Rows(range),
+                 factor));
   };
-  rows("gate_projection.weight", values, factors.gate);
-  rows("value_projection.weight", values, factors.values);
-  rows("key_projection.weight", keys, factors.keys);
-  rows("query_projection.weight", keys, factors.queries);
-  rows("decay_projection.weight", config.n_heads, factors.steps);
+  rows("gate", values, factors.gate);
+  rows("value", values, factors.values);
+  rows("key", keys, factors.keys);
+  rows("query", keys, factors.queries);
+  rows("decay", config.n_heads, factors.steps);
   const auto turned = [&](const WeightPart& part) {
     return WeightPart::Stacked({part.Rows({values + keys, all}),
                                 part.Rows({values, values + keys}),
                                 part.Rows({0, values})});
   };
   to.Add(own + "convolution.weight",
-         turned(from.Shaped(theirs + "conv1d.weight", {all, 1, width})
+         turned(from(theirs + "conv1d.weight", {all, 1, width})
                     .Reshaped({all, width})));
-  to.Add(own + "convolution.bias",
-         turned(from.Shaped(theirs + "conv1d.bias", {all})));
+  to.Add(own + "convolution.bias", turned(ConvolutionBias(theirs, all, from)));
   for (const char* name : {"A_log", "D", "dt_bias"}) {
     to.Add(own + name, from(theirs + name));
   }
@@ -80,6 +111,10 @@ void AddMamba2(const ModelConfig& config, const std::string& own,
   }
   to.Add(own + "out_projection.weight",
          Times(from(theirs + "out_proj.weight"), factors.out));
+  if (KeyOf<bool>(config, "recurrent_out_bias")) {
+    to.Add(own + "out_projection.bias",
+           Times(from(theirs + "out_proj.bias"), factors.out));
+  }
 }
 
 void AddMamba1(const ModelConfig& config, const std::string& own,
@@ -90,15 +125,20 @@ void AddMamba1(const ModelConfig& config, const std::string& own,
   const int64_t rank = KeyOf<int64_t>(config, "gate_rank");
   const int64_t width = KeyOf<int64_t>(config, "conv_width");
   const WeightPart in =
-      from.Shaped(theirs + "in_proj.weight", {2 * channels, config.d_model});
+      from(theirs + "in_proj.weight", {2 * channels, config.d_model});
   to.Add(own + "value_projection.weight", in.Rows({0, channels}));
   to.Add(own + "gate_projection.weight", in.Rows({channels, 2 * channels}));
+  if (KeyOf<bool>(config, "recurrent_in_bias")) {
+    const WeightPart bias = from(theirs + "in_proj.bias", {2 * channels});
+    to.Add(own + "value_projection.bias", bias.Rows({0, channels}));
+    to.Add(own + "gate_projection.bias", bias.Rows({channels, 2 * channels}));
+  }
   to.Add(own + "convolution.weight",
-         from.Shaped(theirs + "conv1d.weight", {channels, 1, width})
+         from(theirs + "conv1d.weight", {channels, 1, width})
              .Reshaped({channels, width}));
-  to.Add(own + "convolution.bias", from(theirs + "conv1d.bias"));
+  to.Add(own + "convolution.bias", ConvolutionBias(theirs, channels, from));
   const WeightPart x =
-      from.Shaped(theirs + "x_proj.weight", {rank + 2 * states, channels});
+      from(theirs + "x_proj.weight", {rank + 2 * states, channels});
   to.Add(own + "decay_down_projection.weight", x.Rows({0, rank}));
   to.Add(own + "key_projection.weight", x.Rows({rank, rank + states}));
   to.Add(own + "query_projection.weight",
@@ -119,7 +159,8 @@ void AddMamba1(const ModelConfig& config, const std::string& own,
   to.Add(own + "dt_bias", from(theirs + "dt_proj.bias"));
   to.Add(own + "A_log", from(theirs + "A_log"));
   to.Add(own + "D", from(theirs + "D"));
-  to.AddLinear(from, own + "out_projection", theirs + "out_proj");
+  to.AddLinear(from, own + "out_projection", theirs + "out_proj",
+               KeyOf<bool>(config, "recurrent_out_bias"));
 }
 
 }  // namespace tarn

@@ -61,8 +61,7 @@ std::vector<const BlockWord*> ReadBlocks(PublishedConfig& from) {
 }
 
 LayerOptions ReadNemotronMamba(PublishedConfig& from, ModelConfig& config) {
-  from.Want("use_bias", false);
-  from.Want("use_conv_bias", true);
+  ReadMambaBiases(from, "use_bias", "use_conv_bias", config);
   from.Want("mamba_proj_bias", false);
   from.Want("mamba_hidden_act", "silu");
   SetKey(config, "conv_width", from.Integer("conv_kernel", 2, 8, 4));
@@ -164,7 +163,7 @@ ModelConfig ReadNemotronH(PublishedConfig& from) {
   }
   SetKey(config, "qkv_bias", false);
   SetKey(config, "out_bias", false);
-  config.tied_head = from.Flag("tie_word_embeddings", false);
+  from.Ignore({"tie_word_embeddings"});  // transformers has a head in any case
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("mlp_hidden_act", "relu2");
   from.Want("attention_bias", false);

@@ -29,19 +29,8 @@ std::vector<std::pair<std::string, std::string>> DeltaOptions(
 void ReadQwenMixers(PublishedConfig& from, ModelConfig& config) {
   const int64_t interval =
       from.Integer("full_attention_interval", 1, kMostQwen, 4);
-  std::vector<std::string> types = from.Words("layer_types", config.n_layers);
-  for (int64_t i = 0; types.empty() && i < config.n_layers; ++i) {
-    config.layers.push_back(
-        {MixerKind((i + 1) % interval == 0 ? "full" : "gdn"), {}});
-  }
-  for (const std::string& type : types) {
-    if (type != "linear_attention" && type != "full_attention") {
-      from.Refuse("layer_types", "'linear_attention' or 'full_attention'",
-                  Quoted(type));
-    }
-    config.layers.push_back(
-        {MixerKind(type == "full_attention" ? "full" : "gdn"), {}});
-  }
+  ReadHybridLayers(from, config, "gdn",
+                   [interval](int64_t i) { return (i + 1) % interval == 0; });
   const auto delta = DeltaOptions(from);
   const std::string key_heads =
       StrCat(from.Integer("num_key_value_heads", 1, kMostQwen, config.n_heads));
@@ -214,7 +203,7 @@ void AddQwenDelta(const ModelConfig& view, const std::string& own,
   const int64_t channels = 2 * keys + values;
   const int64_t width = KeyOf<int64_t>(view, "conv_width");
   to.Add(own + "convolution.weight",
-         from.Shaped(theirs + "conv1d.weight", {channels, 1, width})
+         from(theirs + "conv1d.weight", {channels, 1, width})
              .Reshaped({channels, width}));
   to.Add(own + "A_log", from(theirs + "A_log"));
   to.Add(own + "dt_bias", from(theirs + "dt_bias"));

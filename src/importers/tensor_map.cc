@@ -9,6 +9,10 @@
 namespace tarn {
 namespace {
 
+// Of a tensor that is to be written: that of the tensor which becomes it. No
+// part can be cut from it.
+const std::vector<int64_t> kLaterShape = {-1};
+
 int64_t RowsOfGroup(const std::vector<int64_t>& heights) {
   return std::accumulate(heights.begin(), heights.end(), int64_t{0});
 }
@@ -24,10 +28,11 @@ WeightPart WithRows(PublishedTensors& from, const std::string& name,
 }  // namespace
 
 bool PublishedTensors::Has(const std::string& name) const {
-  return source_->Find(name) != nullptr;
+  return source_ != nullptr && source_->Find(name) != nullptr;
 }
 
 WeightPart PublishedTensors::operator()(const std::string& name) {
+  if (source_ == nullptr) return WeightPart::Named(name, kLaterShape);
   if (!Has(name)) {
     throw FormatError(StrCat(source_->path(), ": tensors"),
                       StrCat("a tensor ", Quoted(name, 200)), "none");
@@ -36,8 +41,9 @@ WeightPart PublishedTensors::operator()(const std::string& name) {
   return WeightPart(source_, name);
 }
 
-WeightPart PublishedTensors::Shaped(const std::string& name,
-                                    const std::vector<int64_t>& shape) {
+WeightPart PublishedTensors::operator()(const std::string& name,
+                                        const std::vector<int64_t>& shape) {
+  if (source_ == nullptr) return WeightPart::Named(name, shape);
   WeightPart part = (*this)(name);
   if (part.shape() == shape) return part;
   throw FormatError(Where(name), StrCat("shape ", ShapeText(shape)),
@@ -59,6 +65,7 @@ WeightPart PublishedTensors::Reshaped(const std::string& name,
 
 bool PublishedTensors::Same(const std::string& one,
                             const std::string& other) const {
+  if (source_ == nullptr) return false;
   const WeightTensor *a = source_->Find(one), *b = source_->Find(other);
   if (a == nullptr || b == nullptr || a->shape != b->shape) return false;
   constexpr int64_t kRows = 64;
@@ -78,6 +85,7 @@ bool PublishedTensors::Same(const std::string& one,
 }
 
 std::string PublishedTensors::Where(const std::string& name) const {
+  if (source_ == nullptr) return StrCat("tensor ", Quoted(name, 200));
   const WeightTensor* tensor = source_->Find(name);
   return tensor == nullptr ? source_->path() : source_->Where(*tensor);
 }
@@ -118,6 +126,12 @@ WeightPart GroupedRows::operator[](size_t part) const {
 }
 
 void ImportedTensors::Add(std::string name, WeightPart part) {
+  if (part.shape() == kLaterShape) {
+    if (shapes_.empty()) {
+      for (auto& [own, shape] : WeightShapes(config_)) shapes_[own] = shape;
+    }
+    part = WeightPart::Named(part.Leaves().front().name, shapes_[name]);
+  }
   tensors_.push_back({std::move(name), std::move(part)});
 }
 

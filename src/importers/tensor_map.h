@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,21 +16,26 @@
 namespace tarn {
 
 /// Tensors of one source by their names, of which it remembers the asked-for.
+/// Without a source: those of a model that is to be published, which exist as
+/// names and shapes alone (WeightPart::Named).
 class PublishedTensors {
  public:
-  /// config: of the same directory.
+  /// config: of the same directory. source: null without one.
   PublishedTensors(std::shared_ptr<const WeightSource> source,
                    PublishedConfig config)
       : source_(std::move(source)), config_(std::move(config)) {}
 
-  /// What no key of tarn's holds: factors of single matrices, and which tensors
-  /// there are. The importer's other half read all of it.
+  /// What the configuration says about tensors alone: which there are, and how
+  /// they are called. The importer's other half read all of it.
   PublishedConfig& config() { return config_; }
   bool Has(const std::string& name) const;
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
-  /// The tensor, which has to have this shape. Throws FormatError.
-  WeightPart Shaped(const std::string& name, const std::vector<int64_t>& shape);
+  /// The same of a tensor with this shape; FormatError for another one. What is
+  /// cut or turned must be asked for so in types that are published; of a
+  /// tensor that becomes one of tarn's as it is, the shape is known.
+  WeightPart operator()(const std::string& name,
+                        const std::vector<int64_t>& shape);
   /// The tensor's numbers in this shape. Throws FormatError where they are more
   /// or fewer.
   WeightPart Reshaped(const std::string& name,
@@ -90,6 +96,7 @@ class ImportedTensors {
  private:
   const ModelConfig& config_;
   std::vector<WeightView::Tensor> tensors_;
+  std::map<std::string, std::vector<int64_t>> shapes_;  // once asked for
 };
 
 }  // namespace tarn

@@ -32,6 +32,7 @@
 #include "runtime/session/loaded_model.h"
 #include "runtime/session/sampler.h"
 #include "runtime/session/state_file.h"
+#include "text/template/chat_format.h"
 
 namespace tarn::python {
 namespace {
@@ -236,19 +237,41 @@ class PyModel {
     return nats;
   }
 
-  std::vector<int32_t> Encode(const Bytes& text) const {
-    return loaded_.tokenizer.Encode(text.text).Take();
+  const GenerationDefaults& defaults() const { return loaded_.defaults; }
+
+  std::vector<int32_t> Encode(const Bytes& text, bool add_special,
+                              bool allow_special) const {
+    EncodeOptions options;
+    options.add_special = add_special;
+    options.allow_special = allow_special;
+    return loaded_.tokenizer.Encode(text.text, options).Take();
+  }
+
+  // Ids of a conversation, whose variables come as JSON text.
+  std::vector<int32_t> EncodeChat(const std::string& source,
+                                  const std::string& context,
+                                  const std::vector<int>& now) const {
+    const RenderOptions options = RenderOptionsOf(now);
+    const Unlocked unlocked;
+    const RenderedText text =
+        ChatTemplate::Parse(source).Take().RenderJson(context, options).Take();
+    return EncodeRendered(loaded_.tokenizer, text).Take();
   }
 
   NewBytes Decode(const Tokens& tokens) const {
-    NewBytes bytes;
-    for (const int32_t token : tokens.Flat()) {
-      loaded_.tokenizer.Decode(token, bytes.text);
-    }
-    return bytes;
+    return {loaded_.tokenizer.Decode(All(tokens))};
+  }
+
+  std::string DecodeText(const Tokens& tokens, bool skip_special) const {
+    return loaded_.tokenizer.DecodeText(All(tokens), skip_special);
   }
 
  private:
+  static std::vector<int32_t> All(const Tokens& tokens) {
+    const std::span<const int32_t> flat = tokens.Flat();
+    return {flat.begin(), flat.end()};
+  }
+
   static LoadedModel Open(const std::string& dir, const std::string& weights,
                           int threads, bool use_mmap) {
     const ModelOptions options = {ParseWeightType("Model: weights", weights),
@@ -293,6 +316,22 @@ class PyGeneration {
   }
 
   Generation text_;
+};
+
+// Text of tokens that come one by one. Python keeps the model alive.
+class PyDecoder {
+ public:
+  explicit PyDecoder(const PyModel& model) : tokenizer_(model.tokenizer()) {}
+
+  NewBytes Next(int32_t token) {
+    NewBytes bytes;
+    tokenizer_.Decode(token, progress_, bytes.text);
+    return bytes;
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  DecodeProgress progress_;
 };
 
 void AddState(PyObject* module) {
@@ -345,7 +384,9 @@ void AddModel(PyObject* module) {
       Method<&PyModel::DrawImages>("draw_images"),
       Method<&PyModel::ScoreImages>("score_images"),
       Method<&PyModel::Encode>("encode"),
+      Method<&PyModel::EncodeChat>("encode_chat"),
       Method<&PyModel::Decode>("decode"),
+      Method<&PyModel::DecodeText>("decode_text"),
       kLastMethod};
   static PyGetSetDef properties[] = {
       Fact<&Model::vocab_size>("vocab_size"),
@@ -364,6 +405,12 @@ void AddModel(PyObject* module) {
       Property<[](const PyModel& self) {
         return self.tokenizer().vocab_size();
       }>("tokenizer_size"),
+      Property<[](const PyModel& self) { return self.defaults().stop_tokens; }>(
+          "stop_tokens"),
+      Property<[](const PyModel& self) {
+        const SamplerOptions& s = self.defaults().sampler;
+        return std::tuple(s.temperature, s.top_k, s.top_p, s.min_p);
+      }>("sampling"),
       kLastProperty};
   constexpr auto make = [](const Bytes& dir, const std::string& weights,
                            int threads, bool use_mmap) {
@@ -371,6 +418,17 @@ void AddModel(PyObject* module) {
   };
   Class<PyModel>::Add(module, "_tarn_runtime.Model", methods, properties,
                       &Construct<make, /*owners=*/0>);
+}
+
+void AddDecoder(PyObject* module) {
+  static PyMethodDef methods[] = {Method<&PyDecoder::Next>("next"),
+                                  kLastMethod};
+  static PyGetSetDef properties[] = {kLastProperty};
+  constexpr auto make = [](const PyModel& model) {
+    return std::make_unique<PyDecoder>(model);
+  };
+  Class<PyDecoder>::Add(module, "_tarn_runtime.Decoder", methods, properties,
+                        &Construct<make, /*owners=*/1>);
 }
 
 void AddGeneration(PyObject* module) {
@@ -420,6 +478,7 @@ Owned MakeModule() {
   AddState(module.get());
   AddModel(module.get());
   AddGeneration(module.get());
+  AddDecoder(module.get());
   AddAccounting(module.get());
   AddTemplates(module.get());
   return module;

@@ -55,7 +55,6 @@ AddedTokens GroupOf(const BpeDefinition& definition, bool normalised) {
 }  // namespace
 
 struct BpeTokenizer::Work {
-  bool allow_special;
   std::vector<int32_t> ids;
   std::vector<int32_t> symbols;  // of the piece at hand
   std::optional<Error> error;
@@ -101,28 +100,36 @@ int32_t BpeTokenizer::Find(std::string_view bytes) const {
 }
 
 Result<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text,
-                                                  bool allow_special,
+                                                  const SpecialScope& scope,
                                                   uint64_t offset) const {
-  Work work{allow_special, {}, {}, {}};
-  raw_.VisitParts(text, allow_special, [&](int32_t id, std::string_view part) {
+  Work work;
+  raw_.VisitParts(text, scope, [&](int32_t id, std::string_view part) {
     if (id >= 0) {
       work.ids.push_back(id);
       return true;
     }
-    const auto at = offset + static_cast<uint64_t>(part.data() - text.data());
-    if (!definition_.nfc || NfcPrefix(part) == part.size()) {
-      return EncodeNormalised(part, at, work);
+    const auto at = static_cast<size_t>(part.data() - text.data());
+    const bool changes = definition_.nfc && NfcPrefix(part) != part.size();
+    const std::string changed = changes ? ToNfc(part) : std::string();
+    const std::string_view normalised = changes ? changed : part;
+    std::vector<ByteRange> data;
+    if (normalised_.has_special()) {
+      data = RangesAfter(
+          part, RangesWithin(scope.data, at, at + part.size()), normalised,
+          [](std::string_view piece, bool) { return ToNfc(piece); });
     }
-    return EncodeNormalised(ToNfc(part), at, work);
+    return EncodeNormalised(normalised, offset + at, {scope.allowed, data},
+                            work);
   });
   if (work.error) return *work.error;
   return std::move(work.ids);
 }
 
 bool BpeTokenizer::EncodeNormalised(std::string_view text, uint64_t offset,
+                                    const SpecialScope& scope,
                                     Work& work) const {
   return normalised_.VisitParts(
-      text, work.allow_special, [&](int32_t id, std::string_view part) {
+      text, scope, [&](int32_t id, std::string_view part) {
         if (id >= 0) {
           work.ids.push_back(id);
           return true;

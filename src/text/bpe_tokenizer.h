@@ -42,18 +42,19 @@ class BpeTokenizer {
     return definition_.tokens[static_cast<size_t>(id)];
   }
 
-  /// Yields no special token unless `allow_special`. FormatError with the
+  /// Yields special tokens where `scope` allows them. FormatError with the
   /// offset (in the normalised text, where normalising changed it) of a byte
   /// that has no token: vocabularies made from text alone lack bytes that UTF-8
   /// never uses. O(bytes log piece) time.
-  Result<std::vector<int32_t>> Encode(std::string_view text, bool allow_special,
+  Result<std::vector<int32_t>> Encode(std::string_view text,
+                                      const SpecialScope& scope,
                                       uint64_t offset) const;
 
  private:
   struct Work;  // of one call
   void IndexTokens();
   bool EncodeNormalised(std::string_view text, uint64_t offset,
-                        Work& work) const;
+                        const SpecialScope& scope, Work& work) const;
   bool EncodePieces(std::string_view text, uint64_t offset, Work& work) const;
   bool EncodePiece(std::string_view piece, uint64_t offset, Work& work) const;
   // Id of an ordinary token, or -1.

@@ -68,6 +68,13 @@ void Tokenizer::Decode(int32_t token, std::string& out) const {
   form_->Decode(token, out);
 }
 
+void Tokenizer::Decode(int32_t token, DecodeProgress& progress,
+                       std::string& out) const {
+  CheckToken(token, vocab_size());
+  form_->DecodeNext(token, progress, out);
+  progress.begun = true;
+}
+
 std::string Tokenizer::Decode(const std::vector<int32_t>& tokens) const {
   for (const int32_t token : tokens) CheckToken(token, vocab_size());
   return form_->DecodeAll(tokens);
@@ -81,6 +88,11 @@ std::string Tokenizer::DecodeText(const std::vector<int32_t>& tokens,
 
 int32_t Tokenizer::AddedId(std::string_view content) const {
   return form_->AddedId(content);
+}
+
+void TokenizerForm::DecodeNext(int32_t token, DecodeProgress&,
+                               std::string& out) const {
+  Decode(token, out);
 }
 
 std::string TokenizerForm::DecodeAll(std::span<const int32_t> tokens) const {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "text/added_tokens.h"
 
 namespace tarn {
 
@@ -30,6 +32,21 @@ struct EncodeOptions {
   /// Whether to add the tokens that tokenizer.json puts before and after a text
   /// (TemplateProcessing), such as <bos>. Files without that key add none.
   bool add_special = false;
+  /// With allow_special: parts of the text that are a user's. A special token
+  /// is not found where it reaches into one; a token that the file does not
+  /// mark as special is. Sorted, apart, not empty, within the text.
+  std::span<const ByteRange> data = {};
+};
+
+/// How far a text is decoded that comes token by token. A value; a new one
+/// stands for the beginning of a text.
+struct DecodeProgress {
+  bool begun = false;  // a token has been decoded
+  /// Of a step that strips the beginning of a text: how often it has, and what
+  /// it waits to compare. kDone: it has ended.
+  static constexpr int64_t kDone = -1;
+  int64_t stripped = 0;
+  std::string held = {};
 };
 
 /// A value: copies share the tables of one TokenizerForm (tokenizer_form.h),
@@ -76,8 +93,12 @@ class Tokenizer {
   /// not be whole characters.
   /// Throws ArgumentError outside the table.
   void Decode(int32_t token, std::string& out) const;
+  /// The same as part of a text that begins with `progress`. The tokens of a
+  /// text in order give what the form below gives for all of them, but for a
+  /// decoder that strips the end of a text.
+  void Decode(int32_t token, DecodeProgress& progress, std::string& out) const;
   /// The bytes of all of them. Where a tokenizer.json puts a space before a
-  /// text and its decoder takes it away, this takes it away; the form above, to
+  /// text and its decoder takes it away, this takes it away; the first form, to
   /// which no token is the first, keeps it.
   std::string Decode(const std::vector<int32_t>& tokens) const;
   /// The same as valid UTF-8, exactly as the `tokenizers` package decodes: with
@@ -98,10 +119,16 @@ class Tokenizer {
   /// equal and every id is a row of the embedding (the model may have more).
   static Result<Tokenizer> Open(const std::string& dir,
                                 const ModelConfig& config);
+  /// FormatError where it has ids that are no rows of the embedding.
+  std::optional<Error> CheckFits(const ModelConfig& config) const;
   /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
   /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
   /// add_eos_token decide what EncodeOptions::add_special adds.
+  /// Without a tokenizer.json it reads rwkv_vocab_v20230424.txt, which
+  /// published RWKV models have instead.
   static Result<Tokenizer> OpenAlone(const std::string& dir);
+  /// Whether DIR has one of the files that OpenAlone reads.
+  static bool IsIn(const std::string& dir);
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's

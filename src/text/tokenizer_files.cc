@@ -15,6 +15,12 @@ namespace {
 
 constexpr uint64_t kMaxFileBytes = 64 << 20;
 constexpr char kTokenizerFile[] = "tokenizer.json";
+constexpr char kWorldFile[] = "rwkv_vocab_v20230424.txt";
+
+bool Exists(const std::string& dir, const char* name) {
+  std::error_code none;
+  return std::filesystem::exists(StrCat(dir, "/", name), none);
+}
 
 // GPT-2's older pair: the object of encoder.json, and vocab.bpe next to it.
 Result<Tokenizer> OpenPair(const std::string& path,
@@ -58,7 +64,14 @@ Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
 
 }  // namespace
 
+bool Tokenizer::IsIn(const std::string& dir) {
+  return Exists(dir, kTokenizerFile) || Exists(dir, kWorldFile);
+}
+
 Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
+  if (!Exists(dir, kTokenizerFile) && Exists(dir, kWorldFile)) {
+    return OpenFile(StrCat(dir, "/", kWorldFile));
+  }
   Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxFileBytes);
   if (!text.ok()) return text.error();
   Result<nlohmann::json> root =
@@ -78,9 +91,7 @@ Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
 
 Result<Tokenizer> Tokenizer::Open(const std::string& dir,
                                   const ModelConfig& config) {
-  std::error_code none;
-  if (config.tokenizer == TokenizerKind::kIds &&
-      !std::filesystem::exists(dir + "/tokenizer.json", none)) {
+  if (config.tokenizer == TokenizerKind::kIds && !Exists(dir, kTokenizerFile)) {
     return Ids(config.vocab_size);
   }
   Result<Tokenizer> tokenizer = OpenAlone(dir);
@@ -91,13 +102,16 @@ Result<Tokenizer> Tokenizer::Open(const std::string& dir,
         StrCat("\"", Name(config.tokenizer), "\" as in config.json"),
         StrCat("\"", Name(tokenizer.value().kind()), "\""));
   }
-  if (tokenizer.value().vocab_size() > config.vocab_size) {
-    return FormatError(
-        StrCat(kTokenizerFile, ": entries"),
-        StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
-        StrCat(tokenizer.value().vocab_size()));
-  }
+  if (auto error = tokenizer.value().CheckFits(config)) return *error;
   return tokenizer;
+}
+
+std::optional<Error> Tokenizer::CheckFits(const ModelConfig& config) const {
+  if (vocab_size() <= config.vocab_size) return std::nullopt;
+  return FormatError(
+      StrCat(kTokenizerFile, ": entries"),
+      StrCat("at most vocab_size ", config.vocab_size, " of config.json"),
+      StrCat(vocab_size()));
 }
 
 Result<Tokenizer> Tokenizer::OpenFile(const std::string& path) {

@@ -27,6 +27,8 @@ class TokenizerForm {
   virtual std::string ToJson() const = 0;
   /// Tokenizer's functions of these names; by default what the bytes of each
   /// token make, and no added tokens.
+  virtual void DecodeNext(int32_t token, DecodeProgress& progress,
+                          std::string& out) const;
   virtual std::string DecodeAll(std::span<const int32_t> tokens) const;
   virtual std::string DecodeText(std::span<const int32_t> tokens,
                                  bool skip_special) const;

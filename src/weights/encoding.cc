@@ -23,11 +23,28 @@ void WidenHalves(const uint8_t* from, int64_t numbers, float* to) {
   }
 }
 
+void NarrowF32(const float* from, int64_t numbers, uint8_t* to) {
+  if (numbers > 0) {
+    std::memcpy(to, from, static_cast<size_t>(numbers) * sizeof(float));
+  }
+}
+
+template <uint16_t (*narrow)(float)>
+void NarrowHalves(const float* from, int64_t numbers, uint8_t* to) {
+  for (int64_t i = 0; i < numbers; ++i) {
+    const uint16_t bits = narrow(from[i]);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof(bits)), &bits,
+                sizeof(bits));
+  }
+}
+
 }  // namespace
 
-const Encoding kF32Encoding = {"F32", 1, 4, WidenF32};
-const Encoding kBF16Encoding = {"BF16", 1, 2, WidenHalves<BF16ToF32>};
-const Encoding kF16Encoding = {"F16", 1, 2, WidenHalves<F16ToF32>};
+const Encoding kF32Encoding = {"F32", 1, 4, WidenF32, NarrowF32};
+const Encoding kBF16Encoding = {"BF16", 1, 2, WidenHalves<BF16ToF32>,
+                                NarrowHalves<F32ToBF16>};
+const Encoding kF16Encoding = {"F16", 1, 2, WidenHalves<F16ToF32>,
+                               NarrowHalves<F32ToF16>};
 
 const Encoding& EncodingOf(DType dtype) {
   switch (dtype) {

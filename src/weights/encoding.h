@@ -15,6 +15,8 @@ struct Encoding {
   int64_t numbers, bytes;
   /// Widens whole blocks to float32; `from` may be unaligned.
   void (*widen)(const uint8_t* from, int64_t numbers, float* to);
+  /// Rounds float32 to the nearest; null: files of this encoding are read only.
+  void (*narrow)(const float* from, int64_t numbers, uint8_t* to) = nullptr;
 
   /// Bytes of `count` numbers, a multiple of `numbers`.
   int64_t Bytes(int64_t count) const { return count / numbers * bytes; }

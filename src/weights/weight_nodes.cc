@@ -14,7 +14,22 @@ using Node = WeightPart::Node;
 // Numbers that are widened at a time where a part is turned: 64 KiB.
 constexpr int64_t kTurned = 16384;
 
-class WholeNode final : public Node {
+// A node that no other node makes.
+class LeafNode : public Node {
+ public:
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    sink.Take(tensor, rows, columns, numbers);
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    return {0, name == tensor.name ? tensor.rows() : 0};
+  }
+  void AddLeaves(std::vector<WeightTensor>& leaves) const override {
+    leaves.push_back(tensor);
+  }
+};
+
+class WholeNode final : public LeafNode {
  public:
   WholeNode(std::shared_ptr<const WeightSource> source,
             const WeightTensor& from)
@@ -38,6 +53,27 @@ class WholeNode final : public Node {
   const WeightTensor& from_;
 };
 
+class WrittenNode final : public LeafNode {
+ public:
+  WrittenNode(std::string name, std::vector<int64_t> shape) {
+    tensor = {std::move(name), std::move(shape), &kF32Encoding};
+  }
+  void Read(WeightRange, WeightRange, float*) const override { Refuse(); }
+  void ReadStored(WeightRange, WeightRange, uint8_t*) const override {
+    Refuse();
+  }
+  std::string Where(int64_t, int64_t) const override {
+    return StrCat("tensor ", Quoted(tensor.name, 200));
+  }
+  void Release() const override {}
+
+ private:
+  [[noreturn]] void Refuse() const {
+    throw ArgumentError(Where(0, 0), "a tensor of a source",
+                        "one that is only written");
+  }
+};
+
 // A node over another one; by default it is the same tensor.
 class OverNode : public Node {
  public:
@@ -45,6 +81,12 @@ class OverNode : public Node {
     tensor = from_->tensor;
   }
   void Release() const override { from_->Release(); }
+  WeightRange RowsOf(const std::string& name) const override {
+    return from_->RowsOf(name);
+  }
+  void AddLeaves(std::vector<WeightTensor>& leaves) const override {
+    from_->AddLeaves(leaves);
+  }
 
  protected:
   // Parts that cannot keep blocks of an encoding hold float32.
@@ -95,6 +137,15 @@ class RangeNode final : public OverNode {
   std::string Where(int64_t row, int64_t column) const override {
     return from_->Where(row_ + row, column_ + column);
   }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    from_->Write(InRows(rows), InColumns(columns), numbers, sink);
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    const WeightRange all = from_->RowsOf(name);
+    const int64_t begin = std::max<int64_t>(all.begin - row_, 0);
+    return {begin, std::max(begin, std::min(all.end - row_, tensor.rows()))};
+  }
 
  private:
   WeightRange InRows(WeightRange rows) const {
@@ -143,6 +194,20 @@ class ReshapedNode final : public OverNode {
     const int64_t at = row * tensor.columns() + column;
     const int64_t width = std::max<int64_t>(1, from_->tensor.columns());
     return from_->Where(at / width, at % width);
+  }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    ForRuns(rows, columns, 1,
+            [&](int64_t row, WeightRange, WeightRange wanted) {
+              from_->Write({row, row + 1}, wanted, numbers, sink);
+              numbers += wanted.size();
+            });
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    const WeightRange all = from_->RowsOf(name);
+    const int64_t theirs = from_->tensor.columns();
+    const int64_t own = std::max<int64_t>(1, tensor.columns());
+    return {all.begin * theirs / own, (all.end * theirs + own - 1) / own};
   }
 
  private:
@@ -213,6 +278,23 @@ class TransposedNode final : public OverNode {
   std::string Where(int64_t row, int64_t column) const override {
     return from_->Where(column, row);
   }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    std::vector<float> piece;
+    ForPieces(columns, rows.size(), [&](WeightRange part) {
+      piece.clear();
+      for (int64_t c = part.begin - columns.begin; c < part.end - columns.begin;
+           ++c) {
+        for (int64_t r = 0; r < rows.size(); ++r) {
+          piece.push_back(numbers[r * columns.size() + c]);
+        }
+      }
+      from_->Write(part, rows, piece.data(), sink);
+    });
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    return {0, from_->RowsOf(name).size() > 0 ? tensor.rows() : 0};
+  }
 
  private:
   // Columns are rows of from_, of which a few are turned at a time.
@@ -277,6 +359,28 @@ class StackedNode final : public Node {
   void Release() const override {
     for (const WeightNode& part : parts_) part->Release();
   }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    ForParts(rows, [&](const Node& part, WeightRange own) {
+      part.Write(own, columns, numbers, sink);
+      numbers += own.size() * columns.size();
+    });
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    WeightRange all = {tensor.rows(), 0};
+    int64_t first = 0;
+    for (const WeightNode& part : parts_) {
+      const WeightRange own = part->RowsOf(name);
+      if (own.size() > 0) {
+        all = {std::min(all.begin, first + own.begin), first + own.end};
+      }
+      first += part->tensor.rows();
+    }
+    return all.size() > 0 ? all : WeightRange{};
+  }
+  void AddLeaves(std::vector<WeightTensor>& leaves) const override {
+    for (const WeightNode& part : parts_) part->AddLeaves(leaves);
+  }
 
  private:
   // f(part, its own rows) for the parts that the rows belong to, in order.
@@ -294,11 +398,10 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-// Each number mapped by a function of it.
-template <typename F>
-class MappedNode final : public OverNode {
+class ScaledNode final : public OverNode {
  public:
-  MappedNode(WeightNode from, F f) : OverNode(std::move(from)), f_(f) {
+  ScaledNode(WeightNode from, float factor, float term)
+      : OverNode(std::move(from)), factor_(factor), term_(term) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -309,7 +412,9 @@ class MappedNode final : public OverNode {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
       const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) *out++ = f_(first[c]);
+      for (int64_t c = 0; c < columns.size(); ++c) {
+        *out++ = factor_ * first[c] + term_;
+      }
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -319,12 +424,18 @@ class MappedNode final : public OverNode {
   std::string Where(int64_t row, int64_t column) const override {
     return from_->Where(row, column);
   }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    std::vector<float> mapped(numbers, numbers + rows.size() * columns.size());
+    for (float& number : mapped) number = (number - term_) / factor_;
+    from_->Write(rows, columns, mapped.data(), sink);
+  }
 
  private:
-  const F f_;
+  const float factor_, term_;
 };
 
-class FilledNode final : public Node {
+class FilledNode final : public LeafNode {
  public:
   FilledNode(std::vector<int64_t> shape, float value) : value_(value) {
     tensor = {"", std::move(shape), &kF32Encoding};
@@ -343,6 +454,10 @@ class FilledNode final : public Node {
     return StrCat("no file: all numbers are ", value_);
   }
   void Release() const override {}
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    sink.TakeFilled(value_, numbers, rows.size() * columns.size());
+  }
 
  private:
   const float value_;
@@ -358,6 +473,16 @@ WeightNode WholeTensor(std::shared_ptr<const WeightSource> source,
                         "a name that the source has", Quoted(name, 200));
   }
   return std::make_shared<WholeNode>(std::move(source), *tensor);
+}
+
+void WeightPart::Node::Write(WeightRange, WeightRange, const float*,
+                             WeightSink&) const {
+  throw ArgumentError(StrCat("tensor ", Quoted(tensor.name, 200)),
+                      "a part that can be written back", "one that cannot");
+}
+
+WeightNode WrittenTensor(std::string name, std::vector<int64_t> shape) {
+  return std::make_shared<WrittenNode>(std::move(name), std::move(shape));
 }
 
 WeightNode RangeOf(WeightNode from, WeightRange rows, WeightRange columns) {
@@ -377,13 +502,11 @@ WeightNode StackOf(std::vector<WeightNode> parts) {
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {
-  const auto f = [factor](float x) { return factor * x; };
-  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
+  return std::make_shared<ScaledNode>(std::move(from), factor, 0.0f);
 }
 
 WeightNode ShiftedBy(WeightNode from, float term) {
-  const auto f = [term](float x) { return term + x; };
-  return std::make_shared<MappedNode<decltype(f)>>(std::move(from), f);
+  return std::make_shared<ScaledNode>(std::move(from), 1.0f, term);
 }
 
 WeightNode FilledWith(std::vector<int64_t> shape, float value) {

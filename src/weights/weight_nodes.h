@@ -24,6 +24,12 @@ struct WeightPart::Node {
   // Where the number in this row and column is stored.
   virtual std::string Where(int64_t row, int64_t column) const = 0;
   virtual void Release() const = 0;
+  // What WeightPart says of them; ranges as for reads. By default a node cannot
+  // be written: throws ArgumentError.
+  virtual void Write(WeightRange rows, WeightRange columns,
+                     const float* numbers, WeightSink& sink) const;
+  virtual WeightRange RowsOf(const std::string& name) const = 0;
+  virtual void AddLeaves(std::vector<WeightTensor>& leaves) const = 0;
 };
 
 using WeightNode = std::shared_ptr<const WeightPart::Node>;
@@ -31,6 +37,8 @@ using WeightNode = std::shared_ptr<const WeightPart::Node>;
 /// A tensor of a source; throws ArgumentError for a name it lacks.
 WeightNode WholeTensor(std::shared_ptr<const WeightSource> source,
                        const std::string& name);
+/// One that is only written.
+WeightNode WrittenTensor(std::string name, std::vector<int64_t> shape);
 // The others do what WeightPart says; arguments are valid.
 WeightNode RangeOf(WeightNode from, WeightRange rows, WeightRange columns);
 WeightNode ReshapedTo(WeightNode from, std::vector<int64_t> shape);

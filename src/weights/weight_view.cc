@@ -105,6 +105,29 @@ WeightPart WeightPart::Scaled(float factor) const {
   return WeightPart(ScaledBy(node_, factor));
 }
 
+WeightPart WeightPart::Named(std::string name, std::vector<int64_t> shape) {
+  return WeightPart(WrittenTensor(std::move(name), std::move(shape)));
+}
+
+void WeightPart::Write(WeightRange rows, const float* numbers,
+                       WeightSink& sink) const {
+  RequireRange("rows", rows, node_->tensor.rows());
+  const WeightRange columns = {0, node_->tensor.columns()};
+  if (rows.size() > 0 && columns.size() > 0) {
+    node_->Write(rows, columns, numbers, sink);
+  }
+}
+
+WeightRange WeightPart::RowsOf(const std::string& tensor) const {
+  return node_->RowsOf(tensor);
+}
+
+std::vector<WeightTensor> WeightPart::Leaves() const {
+  std::vector<WeightTensor> leaves;
+  node_->AddLeaves(leaves);
+  return leaves;
+}
+
 WeightPart WeightPart::Shifted(float term) const {
   return WeightPart(ShiftedBy(node_, term));
 }

@@ -13,6 +13,18 @@
 
 namespace tarn {
 
+/// Takes numbers of the tensors that parts are made of: a view backwards.
+class WeightSink {
+ public:
+  virtual ~WeightSink() = default;
+  /// numbers: [rows, columns] of this tensor.
+  virtual void Take(const WeightTensor& tensor, WeightRange rows,
+                    WeightRange columns, const float* numbers) = 0;
+  /// Numbers of a part that no tensor holds (WeightPart::Filled): all of them
+  /// must be `value`.
+  virtual void TakeFilled(float value, const float* numbers, int64_t count) = 0;
+};
+
 /// A tensor made of a source's tensors. A value, cheap to copy; it keeps the
 /// source alive. What is not single numbers in one encoding (a stack of several
 /// encodings, columns that cut a block, a transposed matrix of blocks) has the
@@ -42,8 +54,21 @@ class WeightPart {
   /// The numbers plus a term, F32.
   WeightPart Shifted(float term) const;
 
+  /// A tensor that is only written (Write): reading it throws ArgumentError.
+  static WeightPart Named(std::string name, std::vector<int64_t> shape);
+
   const std::vector<int64_t>& shape() const;
   const Encoding& encoding() const;
+
+  /// Hands these rows to the tensors they come from, each number where a read
+  /// would find it; factors and terms are undone. numbers: [rows, columns()].
+  /// Throws ShapeError for rows outside the tensor.
+  void Write(WeightRange rows, const float* numbers, WeightSink& sink) const;
+  /// The rows among which those of a source tensor are; "": what is filled.
+  WeightRange RowsOf(const std::string& tensor) const;
+  /// The source tensors, each as often as it is read; of what is filled one
+  /// without a name.
+  std::vector<WeightTensor> Leaves() const;
 
   struct Node;  // private to weight_nodes.cc
 

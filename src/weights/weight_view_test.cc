@@ -212,6 +212,18 @@ TEST_F(WeightViewTest, Blocks) {
                ShapeError);
 }
 
+TEST_F(WeightViewTest, ScaledAndShifted) {
+  const WeightPart part(blocks_, "blocks");
+  const Plain plain{{5, 12}, ValuesOf(*blocks_, "blocks")};
+  Plain scaled = plain, shifted = plain;
+  for (float& value : scaled.values) value *= -0.75f;
+  for (float& value : shifted.values) value += 1.0f;
+  ExpectReads(part.Scaled(-0.75f), scaled, kF32Encoding);
+  ExpectReads(part.Shifted(1.0f), shifted, kF32Encoding);
+  ExpectReads(File("h").Shifted(1.0f).Shifted(-1.0f), PlainFile("h"),
+              kF32Encoding);
+}
+
 TEST_F(WeightViewTest, SaysWhereTheSourceStoresANumber) {
   const WeightPart part(blocks_, "plain");
   const WeightView view(

@@ -11,7 +11,10 @@ import plain_model
 import plain_pairs
 import pytest
 
-COMMANDS = ["train", "generate", "draw", "classify", "eval", "info", "bench", "verify", "tokenize"]
+COMMANDS = [
+    "train", "generate", "chat", "draw", "classify", "eval", "info", "bench", "verify", "tokenize",
+    "import", "export",
+]  # fmt: skip
 
 
 def test_help_and_version(tarn):

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <fstream>
 #include <iostream>
+#include <string_view>
 
 #include "config/model_config.h"
 #include "core/test_util.h"
@@ -280,6 +281,12 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla,linear",
                              "mamba1",
                              "mamba1:gate_rank=3:conv_width=0",
+                             "short-conv",
+                             "short-conv:conv_width=8:conv_bias=true,full",
+                             "rg-lru",
+                             "rg-lru:conv_width=0,short-conv:conv_width=2",
+                             "mlstm",
+                             "mlstm:gate_softcap=0.0,full",
                              "mamba1:selection_norm=true",
                              "mamba1:selection_norm=true:selection_norm_eps=0."
                              "3,full",
@@ -360,7 +367,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     for (const char* layers :
          {"full:key_heads=2", "full:key_heads=1:out_bias=false",
           "full:key_heads=2:qkv_bias=false:out_bias=false:head_norm=head",
-          "full:head_norm=full:key_heads=2",
+          "full:head_norm=full:key_heads=2:head_norm_eps=0.5",
           "full:head_gate=true:head_norm=head", "full:window=1",
           "full:window=40:key_heads=2", "full:softcap=1.5:score_scale=0.7",
           "full:sinks=true:softcap=0.5",
@@ -372,6 +379,13 @@ std::vector<ModelConfig> SoftmaxConfigs() {
     }
   }
   add("full:key_heads=2:rotary_width=4", Positions::kRotary);
+  for (const char* layers :
+       {"full:rotate=false,full", "local:local_context=8,full:rotate=false",
+        "full:own_rotary_base=50", "full:rotate=false:head_norm=full,linear",
+        "full:window=9:own_rotary_base=50,full:own_rotary_base=7,gated-full"}) {
+    add(layers, Positions::kRotary);
+    add(layers, Positions::kRotary, RotaryScalingKind::kYarn);
+  }
   for (const RotaryScalingKind scaling :
        {RotaryScalingKind::kLinear, RotaryScalingKind::kLlama3,
         RotaryScalingKind::kYarn}) {
@@ -380,7 +394,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   }
   add("full:latent_width=12:qkv_bias=false", Positions::kNone);
   add("full:latent_width=9:shared_key_width=4:query_latent_width=10:"
-      "qkv_bias=false:out_bias=false",
+      "qkv_bias=false:out_bias=false:head_norm_eps=0.5",
       Positions::kNone);
   for (const char* layers :
        {"full:latent_width=12:shared_key_width=4:rotary_width=4:qkv_bias=false",
@@ -440,6 +454,12 @@ std::vector<ModelConfig> ParallelConfigs() {
       add(layers, positions);
     }
   }
+  for (const char* mixer : {"retnet", "mamba2", "gla", "hgrn2", "deltanet",
+                            "gdn", "kda", "mamba1"}) {
+    add((std::string(mixer) + ":recurrent_in_bias=true:recurrent_out_bias=true")
+            .c_str(),
+        std::string(mixer) == "retnet" ? Positions::kRotary : Positions::kNone);
+  }
   add("hgrn2:learned_bounds=true", Positions::kNone);
   add("linear,hgrn2:learned_bounds=true+full,hgrn2:learned_bounds=true",
       Positions::kRotary);
@@ -494,8 +514,9 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
   const std::vector<const char*> patterns =
       arch == Arch::kDecoder
           ? std::vector<const char*>{"full", "linear,gdn:feed_forward=none",
-                                     "mamba2:feed_forward=channel-mix,full"}
-          : std::vector<const char*>{"full", "linear"};
+                                     "mamba2:feed_forward=channel-mix,full",
+                                     "gdn:norm=none,full:norm=after"}
+          : std::vector<const char*>{"full", "linear", "linear:norm=both,full"};
   for (const char* layers : patterns) {
     for (const Norm norm :
          {Norm::kPost, Norm::kPre, Norm::kAfter, Norm::kBoth, Norm::kNone}) {
@@ -512,8 +533,16 @@ std::vector<ModelConfig> BlockConfigs(Arch arch) {
           config.embedding_factor = 5.5;
           config.residual_factor = 0.4;
           config.logit_factor = 4;
+          config.logit_softcap = 2;
           config.norm_offset = row % 3 == 0 ? 0.5 : 1.0;
         }
+        config.activation =
+            row % 3 == 0 ? Activation::kGeluTanh : Activation::kGelu;
+        if (row % 5 == 2) config.feed_forward = FeedForwardOf("geglu-tanh");
+        config.parallel_residual =
+            row % 2 == 1 && norm != Norm::kPost && arch != Arch::kSeq2seq &&
+            std::string_view(layers).find("channel-mix") ==
+                std::string_view::npos;
         ++row;
         configs.push_back(config);
         FinishConfig(configs.back());

@@ -101,6 +101,8 @@ STACKS = [
     dict(layers=["hgrn2", "rwkv6"]),
     dict(layers=["gla", "deltanet"]),
     dict(layers=["mamba1", "full"]),
+    dict(layers=["short-conv", "rg-lru"]),
+    dict(layers=["mlstm"]),
     dict(layers=["mamba2+full"]),
 ]
 

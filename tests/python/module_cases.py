@@ -208,6 +208,17 @@ def _models() -> dict[str, Case]:
         "LanguageModel mixture of experts": Case(
             _model(plain, feed_forward="moe", experts=3, d_expert=8, d_shared=8), tokens
         ),
+        "LanguageModel biased router": Case(
+            _model(plain, feed_forward="moe", experts=3, d_expert=8, router="biased-sigmoid"),
+            tokens,
+        ),
+        "LanguageModel mamba1 norms": Case(_model(plain, "mamba1", selection_norm=True), tokens),
+        "LanguageModel mamba2 limits": Case(
+            _model(plain, "mamba2", mamba2_norm=False, least_step=0.1, most_step=0.5), tokens
+        ),
+        "LanguageModel mamba2 norm first": Case(
+            _model(plain, "mamba2", mamba2_norm_first=True), tokens
+        ),
         "LanguageModel favor": Case(_model(plain, feature_map="favor", stabilise=True), tokens),
         "LanguageModel swiglu": Case(_model(plain, norm_kind="rms", feed_forward="swiglu"), tokens),
         "LanguageModel channel-mix": Case(

@@ -14,14 +14,20 @@ def random_model(kind, keys, seed=0):
     """A model whose every weight differs from where it began, norms and biases too."""
     torch.manual_seed(seed)
     config = transformers.AutoConfig.for_model(kind, **keys)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    return disturb(transformers.AutoModelForCausalLM.from_config(config).eval())
+
+
+def disturb(model):
+    """The model, its weights moved from where they began."""
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if name.endswith(("A_log", "dt_bias", "dt_proj.bias")):
                 continue
+            if name.endswith(("igate_preact.bias", "ifgate_preact.bias")):
+                weight.normal_()  # where they begin, tokens hardly write
             weight.add_(torch.randn_like(weight), alpha=0.3 / weight.shape[-1] ** 0.5)
         for name, buffer in model.named_buffers():
-            if name.endswith("correction_bias"):  # of routers
+            if name.endswith(("correction_bias", "expert_bias")):  # of routers
                 buffer.normal_(0, 0.3)
     return model
 

@@ -84,7 +84,11 @@ class ReferenceModel {
     for (const Row& row : x) {
       logits.push_back(Affine(config_.tied_head ? table : "predictor.weight",
                               "predictor.bias", row));
-      for (double& logit : logits.back()) logit *= config_.logit_factor;
+      for (double& logit : logits.back()) {
+        logit *= config_.logit_factor;
+        const double cap = config_.logit_softcap;
+        if (cap > 0) logit = cap * std::tanh(logit / cap);
+      }
     }
     return logits;
   }
@@ -174,8 +178,8 @@ class ReferenceModel {
   // x + f(norm(x)), norm(x + f(x)), x + norm(f(x)), x + norm_after(f(norm(x)))
   // or x + f(x), with a factor of what is added.
   template <typename F>
-  void Sublayer(const std::string& norm, const F& f, Rows& x) const {
-    const std::string place = Name(config_.norm);
+  void Sublayer(const std::string& norm, const std::string& place, const F& f,
+                Rows& x) const {
     Rows in;
     for (const Row& row : x) {
       in.push_back(place == "pre" || place == "both" ? Norm(norm, row) : row);
@@ -194,8 +198,10 @@ class ReferenceModel {
   void Layer(int64_t i, const std::string& stack, const std::string& attention,
              bool causal, const Rows* memory, Rows& x) const {
     const std::string name = stack + std::to_string(i) + ".";
+    const std::string place = Name(LayerView(config_, i).norm);
+    const Rows before = x;
     Sublayer(
-        name + "norm1",
+        name + "norm1", place,
         [&](const Rows& in) {
           return Attention(LayerView(config_, i), name + attention, in, in,
                            causal, config_.positions == Positions::kRotary);
@@ -203,7 +209,7 @@ class ReferenceModel {
         x);
     if (memory != nullptr) {
       Sublayer(
-          name + "norm2",
+          name + "norm2", place,
           [&](const Rows& in) {
             return Attention(CrossView(config_), name + "cross_attention.", in,
                              *memory, false, false);
@@ -212,9 +218,27 @@ class ReferenceModel {
     }
     const std::string part = Name(LayerView(config_, i).feed_forward);
     if (part == "none") return;
-    Sublayer(
-        name + (memory != nullptr ? "norm3" : "norm2"),
-        [&](const Rows& in) { return FeedForward(part, name, in); }, x);
+    const auto forward = [&](const Rows& in) {
+      return FeedForward(part, name, in);
+    };
+    if (config_.parallel_residual) {
+      Rows sum = before;
+      Sublayer(name + "norm2", place, forward, sum);
+      for (size_t t = 0; t < x.size(); ++t) {
+        for (size_t d = 0; d < x[t].size(); ++d) {
+          x[t][d] += sum[t][d] - before[t][d];
+        }
+      }
+      return;
+    }
+    Sublayer(name + (memory != nullptr ? "norm3" : "norm2"), place, forward, x);
+  }
+
+  // GELU: the exact form, or that with a tanh.
+  static double Gelu(double x, bool with_tanh) {
+    if (!with_tanh) return x / 2 * std::erfc(-x / std::sqrt(2.0));
+    const double root = std::sqrt(2 / std::acos(-1.0));
+    return x / 2 * (1 + std::tanh(root * (x + 0.044715 * x * x * x)));
   }
 
   Rows FeedForward(const std::string& part, const std::string& name,
@@ -236,12 +260,11 @@ class ReferenceModel {
     for (const Row& row : x) {
       Row h = Linear(name + "linear1", row);
       // silu or gelu (W1 x) * W3 x (Shazeer 2020, eq. (6))
-      if (part == "swiglu" || part == "geglu") {
+      if (part == "swiglu" || part == "geglu" || part == "geglu-tanh") {
         const Row up = Linear(name + "linear3", row);
         for (size_t i = 0; i < h.size(); ++i) {
-          h[i] *= up[i] * (part == "swiglu"
-                               ? Sigma(h[i])
-                               : std::erfc(-h[i] / std::sqrt(2.0)) / 2);
+          h[i] = up[i] * (part == "swiglu" ? h[i] * Sigma(h[i])
+                                           : Gelu(h[i], part == "geglu-tanh"));
         }
       } else if (part == "relu2") {
         for (double& v : h) v = v > 0 ? v * v : 0;
@@ -249,7 +272,7 @@ class ReferenceModel {
         for (double& v : h) {
           v = config_.activation == Activation::kRelu
                   ? std::max(v, 0.0)
-                  : v / 2 * std::erfc(-v / std::sqrt(2.0));
+                  : Gelu(v, config_.activation == Activation::kGeluTanh);
         }
       }
       out.push_back(Linear(name + "linear2", h));

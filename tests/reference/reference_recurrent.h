@@ -1,7 +1,7 @@
 // The layers of RetNet, Lightning, Mamba, Mamba-2, GLA, HGRN2, DeltaNet, Gated
-// DeltaNet, KDA, RWKV-6 and RWKV-7 a second time: token by token in double,
-// each written from its paper's equations, and no code of the project but the
-// names of tensors and sizes.
+// DeltaNet, KDA, RWKV-6, RWKV-7, LFM2, Griffin and xLSTM a second time: token
+// by token in double, each written from its paper's equations, and no code of
+// the project but the names of tensors and sizes.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class ReferenceRecurrent {
   static bool Knows(const std::string& kind) {
     for (const char* known :
          {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-          "kda", "rwkv6", "rwkv7", "mamba1"}) {
+          "kda", "rwkv6", "rwkv7", "mamba1", "short-conv", "rg-lru", "mlstm"}) {
       if (kind == known) return true;
     }
     return false;
@@ -45,6 +45,9 @@ class ReferenceRecurrent {
   // first: the values of the first RWKV-7 layer, which sets them.
   Rows Run(const Rows& x, Rows* first) const {
     if (Is("mamba1")) return Mamba(x);
+    if (Is("short-conv")) return ShortConv(x);
+    if (Is("rg-lru")) return Lru(x);
+    if (Is("mlstm")) return Mlstm(x);
     return kind_.starts_with("rwkv") ? Rwkv(x, first) : Gated(x);
   }
 
@@ -398,6 +401,129 @@ class ReferenceRecurrent {
         o.push_back(read * z[d]);
       }
       out.push_back(Linear("out_projection", o));
+    }
+    return out;
+  }
+
+  // Channel `ch` at token t of the convolution, without its activation.
+  double Filtered(const Rows& x, size_t t, size_t ch) const {
+    const Row w = Weight("convolution.weight");
+    const auto bias = tensors_.find(name_ + "convolution.bias");
+    double sum = bias == tensors_.end() ? 0 : bias->second[ch];
+    const size_t width = w.size() / x[0].size();
+    for (size_t back = 0; back < width && back <= t; ++back) {
+      sum += w[ch * width + width - 1 - back] * x[t - back][ch];
+    }
+    return sum;
+  }
+
+  // q * conv(k * v), of LFM2.
+  Rows ShortConv(const Rows& x) const {
+    Rows written, out;
+    for (const Row& row : x) {
+      const Row keys = Linear("key_projection", row);
+      written.push_back(Linear("value_projection", row));
+      for (size_t c = 0; c < keys.size(); ++c) written.back()[c] *= keys[c];
+    }
+    for (size_t t = 0; t < x.size(); ++t) {
+      Row o = Linear("query_projection", x[t]);
+      for (size_t c = 0; c < o.size(); ++c) o[c] *= Filtered(written, t, c);
+      out.push_back(Linear("out_projection", o));
+    }
+    return out;
+  }
+
+  // sigma(W u + b), W of blocks on the diagonal.
+  Row Gate(const std::string& name, const Row& u) const {
+    const Row w = Weight(name + ".weight");
+    Row y = Weight(name + ".bias");
+    const size_t n = static_cast<size_t>(values_);
+    for (size_t c = 0; c < y.size(); ++c) {
+      for (size_t k = 0; k < n; ++k) y[c] += w[c * n + k] * u[c / n * n + k];
+      y[c] = Sigma(y[c]);
+    }
+    return y;
+  }
+
+  // The real-gated linear recurrent unit (De et al. 2024, arXiv 2402.19427,
+  // eq. (1)-(4)), whose first token writes its gated input as it is.
+  Rows Lru(const Rows& x) const {
+    Rows values, out;
+    for (const Row& row : x) values.push_back(Linear("value_projection", row));
+    const Row lambda = Weight("Lambda");
+    Row h(lambda.size());
+    for (size_t t = 0; t < x.size(); ++t) {
+      Row u = values[t];
+      if (KeyOf<int64_t>(c_, "conv_width") > 0) {
+        for (size_t c = 0; c < u.size(); ++c) u[c] = Filtered(values, t, c);
+      }
+      const Row in = Gate("input_gate", u), r = Gate("recurrence_gate", u);
+      Row o = Linear("gate_projection", x[t]);
+      for (size_t c = 0; c < h.size(); ++c) {
+        const double a = std::exp(-8 * Softplus(lambda[c]) * r[c]);
+        const double root = t == 0 ? 1 : std::sqrt(1 - a * a);
+        h[c] = a * h[c] + root * in[c] * u[c];
+        const double z = o[c];
+        const double inner = 0.7978845608028654 * (z + 0.044715 * z * z * z);
+        o[c] = h[c] * z / 2 * (1 + std::tanh(inner));
+      }
+      out.push_back(Linear("out_projection", o));
+    }
+    return out;
+  }
+
+  // mLSTM (Beck et al. 2024, arXiv 2405.04517, eq. (19)-(27)) without its
+  // running maximum, which double does not need: only the 1e-6 knows of it.
+  Rows Mlstm(const Rows& x) const {
+    const double cap = KeyOf<double>(c_, "gate_softcap");
+    const auto capped = [&](Row y) {
+      return cap == 0 ? y : Each(std::move(y), [cap](double v) {
+        return cap * std::tanh(v / cap);
+      });
+    };
+    const size_t heads = static_cast<size_t>(heads_);
+    const size_t wide = static_cast<size_t>(values_);
+    const size_t deep = static_cast<size_t>(keys_);
+    Row c(heads * deep * wide), n(heads * deep), m(heads);
+    Rows out;
+    for (const Row& row : x) {
+      const Row q = Linear("query_projection", row);
+      const Row k = Linear("key_projection", row);
+      const Row v = Linear("value_projection", row);
+      const Row i = capped(Linear("input_projection", row));
+      const Row f = capped(Linear("forget_projection", row));
+      Row h(heads * wide);
+      for (size_t a = 0; a < heads; ++a) {
+        const double kept = Sigma(f[a]);
+        m[a] = std::max(std::log(kept) + m[a], i[a]);
+        double sum = 0;
+        for (size_t d = a * deep; d < (a + 1) * deep; ++d) {
+          const double scaled = q[d] / std::sqrt(static_cast<double>(deep));
+          n[d] = kept * n[d] + std::exp(i[a]) * k[d];
+          sum += n[d] * scaled;
+          for (size_t e = 0; e < wide; ++e) {
+            double& entry = c[d * wide + e];
+            entry = kept * entry + std::exp(i[a]) * k[d] * v[a * wide + e];
+            h[a * wide + e] += entry * scaled;
+          }
+        }
+        sum = std::max(std::fabs(sum), 1.0) + 1e-6 * std::exp(m[a]);
+        for (size_t e = 0; e < wide; ++e) h[a * wide + e] /= sum;
+      }
+      const Row weight = Weight("norm.weight");
+      const Row z = Linear("gate_projection", row);
+      for (size_t a = 0; a < heads; ++a) {
+        double mean = 0, square = 0;
+        for (size_t e = 0; e < wide; ++e) mean += h[a * wide + e] / values_;
+        for (size_t e = 0; e < wide; ++e) {
+          square += std::pow(h[a * wide + e] - mean, 2) / values_;
+        }
+        for (size_t at = a * wide; at < (a + 1) * wide; ++at) {
+          h[at] = (h[at] - mean) / std::sqrt(square + c_.norm_eps) *
+                  weight[at] * Sigma(z[at]);
+        }
+      }
+      out.push_back(Linear("out_projection", h));
     }
     return out;
   }

@@ -12,10 +12,14 @@ from conftest import PROGRAM, TINY, figures, log, products, train
 TARN = pathlib.Path(PROGRAM).with_name("tarn")
 KINDS = [
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "mamba1",
+    "mamba1", "short-conv", "rg-lru", "mlstm",
 ]  # fmt: skip
 FLAGS = [*TINY, "--schedule", "constant", "--positions", "none"]
-PRESETS = {kind: kind for kind in KINDS} | {"hybrid": "gdn,gdn,gdn,gated-full"}
+# The one that sees a few tokens alone has a preset with softmax layers between.
+PRESETS = {kind: kind for kind in KINDS if kind != "short-conv"} | {
+    "hybrid": "gdn,gdn,gdn,gated-full",
+    "lfm2": "short-conv,short-conv,short-conv,gated-full:output_gate=false",
+}
 # Every type by itself, and with the feed-forward part that carries a row too.
 ALONE = [*((kind, []) for kind in KINDS), ("rwkv7", ["--feed-forward", "channel-mix"])]
 

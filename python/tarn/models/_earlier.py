@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from tarn._feed_forward_parts import gelu_tanh
 from tarn.masking import BaseMask
 from tarn.models._config import finish_config
 from tarn.models._parts import (
@@ -23,7 +24,7 @@ from tarn.models._parts import (
 )
 from tarn.models._tokens import rows_of, want_tokens
 
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu-tanh": gelu_tanh}
 
 
 class _EarlierModel(torch.nn.Module):

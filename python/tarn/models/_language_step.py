@@ -34,6 +34,7 @@ class LanguagePlan(Plan):
         want(says_one_call(embedding) and says_one_call(predictor) and says_one_call(stack))
         want(type(tokens) is torch.nn.Embedding and tokens.max_norm is None)
         want(embedding.factor == 1.0 and predictor.factor == 1.0)
+        want(predictor.softcap == 0.0)
         want(embedding.norm is None)
         want(not embedding.concat and (self.last is not None or stack.norm is None))
         positions = embedding.positions
@@ -50,7 +51,7 @@ class LanguagePlan(Plan):
         methods = [(model, "step"), (model, "_head"), (stack, "step"), (embedding, "row")]
         self.methods += [(module.__dict__, name) for module, name in methods]
         watched = [(stack, "event_dispatcher"), (embedding, "concat"), (embedding, "positions")]
-        watched += [(embedding, "factor"), (predictor, "factor")]
+        watched += [(embedding, "factor"), (predictor, "factor"), (predictor, "softcap")]
         watched += [(module, "max_norm") for module in around[3:]]
         self.looked_at += [(module.__dict__, name) for module, name in watched]
         nothing: dict[str, Any] = {}

@@ -249,7 +249,7 @@ def logits_of(predictor: Any, x: torch.Tensor, embedding: Any) -> torch.Tensor:
 
 
 class Predictor(torch.nn.Module):
-    """The affine map to logits, times a factor. A tied one owns at most a bias and reads
+    """The affine map to logits, times a factor and under a soft cap. A tied one owns at most a bias and reads
     the token embedding."""
 
     weight: torch.nn.Parameter | None
@@ -257,10 +257,17 @@ class Predictor(torch.nn.Module):
     _one_call = True  # a step may join it with the layers
 
     def __init__(
-        self, outputs: int, d_model: int, tied: bool, factor: float = 1.0, bias: bool = True
+        self,
+        outputs: int,
+        d_model: int,
+        tied: bool,
+        factor: float = 1.0,
+        bias: bool = True,
+        softcap: float = 0.0,
     ) -> None:
         super().__init__()
         self.factor = factor
+        self.softcap = softcap
         bound = d_model**-0.5
         if tied:
             self.register_parameter("weight", None)
@@ -277,4 +284,8 @@ class Predictor(torch.nn.Module):
                 "predictor: want the embedding's weight for a tied head, got a module without one"
             )
         logits = torch.nn.functional.linear(x, weight, self.bias)
-        return logits if self.factor == 1.0 else logits * self.factor
+        if self.factor != 1.0:
+            logits = logits * self.factor
+        if self.softcap != 0.0:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        return logits

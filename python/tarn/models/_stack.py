@@ -108,6 +108,8 @@ def _block(view: Config) -> dict[str, Any]:
     kinds = ("norm_kind", "feed_forward", "feed_forward_bias")
     factors = ("residual_factor", "norm_offset")
     arguments = {name: view[name] for name in (*same, *kinds, *factors)}
+    if view["parallel_residual"]:  # of encoders' layers alone
+        arguments["parallel_residual"] = True
     if view["feed_forward"] == "moe":
         names = (field.name for field in dataclasses.fields(MixtureOptions))
         arguments["moe"] = MixtureOptions(**{name: view[name] for name in names})

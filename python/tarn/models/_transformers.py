@@ -62,6 +62,7 @@ class _TokenModel(torch.nn.Module):
             config["tied_head"],
             config["logit_factor"],
             config["head_bias"],
+            config["logit_softcap"],
         )
         owner = type(self).__name__
         embedding = Embedding(owner, config, self._modules, name, "pos_embedding", "input_norm")
@@ -235,6 +236,7 @@ class Seq2Seq(torch.nn.Module):
             finished["tied_head"],
             finished["logit_factor"],
             finished["head_bias"],
+            finished["logit_softcap"],
         )
 
     def _source(self, tokens: torch.Tensor) -> torch.Tensor:

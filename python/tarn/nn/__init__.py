@@ -11,8 +11,11 @@ from tarn.nn._gated import GatedMixer
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mamba import MambaMixer
 from tarn.nn._mixer import Mixer, register_mixer
+from tarn.nn._mlstm import MlstmMixer
 from tarn.nn._parallel import ParallelMixer
+from tarn.nn._rg_lru import RgLruMixer
 from tarn.nn._rwkv import RwkvMixer
+from tarn.nn._short_conv import ShortConvMixer
 from tarn.nn._softmax import GatedSoftmaxMixer, SoftmaxMixer
 
 __all__ = [
@@ -26,8 +29,11 @@ __all__ = [
     "MambaMixer",
     "Mixer",
     "MixtureOptions",
+    "MlstmMixer",
     "ParallelMixer",
+    "RgLruMixer",
     "RwkvMixer",
+    "ShortConvMixer",
     "SoftmaxMixer",
     "balance_loss",
     "make_attention",

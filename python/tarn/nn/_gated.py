@@ -13,11 +13,9 @@ from tarn import ops
 from tarn._fused import Branch
 from tarn._passed_rows import PassedRows, want_passed
 from tarn._rotary_rows import rotary_rows
-from tarn.nn._gated_parts import convolve, kept_rows, split, want_read, wide
+from tarn.nn._gated_parts import convolve, kept_rows, left_to, products, split, want_read, wide
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors, register_mixer
-
-_MOST_MAPS = 4  # of tarn.ops.layer_heads
 
 
 class GatedMixer(GatedWeights):
@@ -57,7 +55,7 @@ class GatedMixer(GatedWeights):
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count. passed: the bounds of all layers, which the first makes."""
-        want_read(self)
+        want_read(self, (*self._first_maps, "out_projection"))
         bounds = self._bounds(passed)
         mixed, gate, decay, betas = self._project(x, kept)
         mixed, window = self._convolve(mixed, lengths, state)
@@ -90,17 +88,15 @@ class GatedMixer(GatedWeights):
         if self.form["skip"]:
             out = ops.head_scale(skipped, self.D, out)
         rows = self._norm_output(out, gate)
-        return Branch(rows, None, self.out_projection.weight), new_state
+        return left_to(self.out_projection, rows), new_state
 
     def _project(self, x: torch.Tensor, kept: torch.Tensor | None) -> list[Any]:
         """Queries, keys and values side by side; the output gate, the decays and the
         betas, None where the form has none. One product for all of them. Rows that are
         not kept are zeros in front of it, so that gradients of the maps do not meet
         them, and after it."""
-        weights = [getattr(self, name).weight for name in self._first_maps]
-        if len(weights) > _MOST_MAPS:  # the last ones are the narrow ones
-            weights = [*weights[: _MOST_MAPS - 1], torch.cat(weights[_MOST_MAPS - 1 :])]
-        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
+        maps = [getattr(self, name) for name in self._first_maps]
+        packed = kept_rows(products(kept_rows(x, kept), maps), kept)
         found = iter(packed.split_with_sizes(self._widths, 2))
         mixed = next(found)
         gate: Any = None

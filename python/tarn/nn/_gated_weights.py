@@ -26,6 +26,8 @@ def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
     form = dict(row)
     if view["gate_activation"] != "own" and not form["skip"]:
         form["output_gate"] = view["gate_activation"]
+    if form["skip"]:
+        form["gate_first"] = not view["mamba2_norm_first"]
     form["low_rank_output_gate"] &= form["output_gate"] != "none"
     return form
 
@@ -52,7 +54,6 @@ class GatedWeights(RecurrentMixer):
         self.form: dict[str, Any] = _form_of(row["form"], view)
         self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
         if self.form["skip"]:
-            self.form["gate_first"] = not view["mamba2_norm_first"]
             self.steps = view["least_step"], view["most_step"]
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]

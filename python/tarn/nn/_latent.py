@@ -10,7 +10,6 @@ import torch
 
 from tarn import ops
 from tarn._fused import Branch
-from tarn._rotary_rows import rotary_rows
 from tarn.nn._gated_parts import split, want_read
 from tarn.nn._mixer import View
 from tarn.nn._softmax_base import SoftmaxBase
@@ -43,7 +42,7 @@ class LatentMixer(SoftmaxBase):
         self.latent: int = view["latent_width"]
         self.shared: int = view["shared_key_width"]
         self._down = view["query_latent_width"] > 0
-        self._rotary = view["positions"] == "rotary"
+        self._rotary = view["positions"] == "rotary" and view["rotate"]
 
     def extra_repr(self) -> str:
         return f"kind={self.kind!r}, heads={self.heads}, latent={self.latent}"
@@ -61,7 +60,7 @@ class LatentMixer(SoftmaxBase):
         queries = split(queries, self.heads)
         row, shared = self._normed(row.unsqueeze(2), self.latent_norm), shared.unsqueeze(2)
         if self._rotary:
-            rows = rotary_rows(self.view, places, self.shared)
+            rows = self._tables(places, self.shared)
             own, last = queries.split_with_sizes([queries.shape[3] - self.shared, self.shared], 3)
             last = self._rotate(last.contiguous(), self.shared, rows)
             queries = torch.cat([own, last], 3)

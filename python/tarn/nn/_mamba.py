@@ -11,10 +11,13 @@ from tarn import ops
 from tarn._configurations import layer_facts
 from tarn._fused import Branch
 from tarn.nn._gated_parts import (
+    add_weights,
     convolve,
     draw_filters,
     draw_step_bias,
     kept_rows,
+    left_to,
+    products,
     want_read,
     wide,
 )
@@ -51,15 +54,7 @@ class MambaMixer(RecurrentMixer):
 
     def __init__(self, view: View):
         super().__init__(view)
-        for name, shape in layer_facts(view).shapes.items():
-            owner, _, part = name.rpartition(".")
-            if owner.endswith("_projection"):
-                setattr(self, owner, torch.nn.Linear(shape[1], shape[0], bias=False))
-                continue
-            if owner and not hasattr(self, owner):
-                setattr(self, owner, torch.nn.Module())
-            at = getattr(self, owner) if owner else self
-            at.register_parameter(part, torch.nn.Parameter(torch.ones(shape)))
+        add_weights(self, layer_facts(view).shapes)
         draw_step_bias(self.dt_bias)
         with torch.no_grad():  # A = -1, ..., -N for every channel, section 3.6
             self.A_log.copy_(torch.arange(1, self.A_log.shape[1] + 1).log())
@@ -80,11 +75,11 @@ class MambaMixer(RecurrentMixer):
     ) -> tuple[Branch, Tensors]:
         """Rows [B, T, D] after a state, None: from the first. kept [B, T] bool,
         lengths [B]: which count."""
-        want_read(self)
+        want_read(self, ("value_projection", "gate_projection", "out_projection"))
         # Rows that are not kept are zeros before the product, so that the gradients of the
         # maps do not meet them.
-        weights = [self.value_projection.weight, self.gate_projection.weight]
-        packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
+        maps = [self.value_projection, self.gate_projection]
+        packed = kept_rows(products(kept_rows(x, kept), maps), kept)
         values, gate = packed.chunk(2, 2)
         new_state: Tensors = {}
         if hasattr(self, "convolution"):
@@ -111,7 +106,7 @@ class MambaMixer(RecurrentMixer):
         else:
             out = result
         rows = out * torch.nn.functional.silu(gate)
-        return Branch(rows, None, self.out_projection.weight), new_state
+        return left_to(self.out_projection, rows), new_state
 
     def _select(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """What a token chooses: steps [B, T, C], keys and queries [B, T, N]."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from tarn import ops
 from tarn._passed_rows import PassedRows
-from tarn._fused import Branch
+from tarn._fused import Branch, whole
 from tarn.nn._gated_parts import wide
 from tarn.nn._mixer import Mixer, Tensors
 
@@ -33,8 +32,7 @@ class RecurrentMixer(Mixer):
         """Does what Mixer.mix does, where all kept tokens come before those that are not and
         places are counted from the first."""
         branch, new_state = self._run(x, None, kept.sum(1), state, None)
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight), new_state
+        return whole(branch), new_state
 
     def _continue(
         self,

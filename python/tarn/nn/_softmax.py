@@ -12,8 +12,7 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._fused import Branch
-from tarn._rotary_rows import rotary_rows
-from tarn.nn._gated_parts import split, want_read
+from tarn.nn._gated_parts import left_to, products, split, want_read
 from tarn.nn._latent import LatentMixer
 from tarn.nn._mixer import Mixer, View, register_mixer
 from tarn.nn._softmax_base import SoftmaxBase
@@ -49,7 +48,7 @@ class SoftmaxMixer(SoftmaxBase):
         if self.kind == _GATED:
             self._norm = "head" if view["query_key_norm"] else "none"
         self._rotated: int = 0
-        if view["positions"] == "rotary":
+        if view["positions"] == "rotary" and view["rotate"]:
             self._rotated = view["rotary_width"] or view["d_key"]
         self._context = view["local_context"] if self.kind == "local" else 0
         self._window = self._context // 2 + 1 if self._context else view["window"]
@@ -58,11 +57,9 @@ class SoftmaxMixer(SoftmaxBase):
         return f"kind={self.kind!r}, heads={self.heads}, key_heads={self.key_heads}"
 
     def _project(self, x: torch.Tensor, places: torch.Tensor) -> dict[str, torch.Tensor]:
-        want_read(self)
+        want_read(self, (*self._first_maps, "out_projection"))
         maps = [getattr(self, name) for name in self._first_maps]
-        weights = [part.weight for part in maps]
-        biases = [part.bias for part in maps] if maps[0].bias is not None else []
-        parts = ops.layer_heads(x, weights, biases).split_with_sizes(self._widths, 2)
+        parts = products(x, maps).split_with_sizes(self._widths, 2)
         counts = (self.heads, self.key_heads, self.key_heads, self.heads)
         names = ("queries", "keys", "values", "gate")
         found: dict[str, torch.Tensor] = dict(zip(names, parts, strict=False))
@@ -77,7 +74,7 @@ class SoftmaxMixer(SoftmaxBase):
             for name, norm in (("queries", self.query_norm), ("keys", self.key_norm)):
                 found[name] = self._normed(found[name], norm)
         if self._rotated:
-            rows = rotary_rows(self.view, places, self._rotated)
+            rows = self._tables(places, self._rotated)
             for name in ("queries", "keys"):
                 found[name] = self._rotate(found[name], self._rotated, rows)
         return found
@@ -101,7 +98,7 @@ class SoftmaxMixer(SoftmaxBase):
             )
         if "gate" in rows:
             out = out * torch.sigmoid(rows["gate"])
-        return Branch(out.flatten(2), self.out_projection.bias, self.out_projection.weight)
+        return left_to(self.out_projection, out.flatten(2))
 
     def _windowed(self, masks: dict[str, Any]) -> dict[str, Any]:
         """The masks of sequences of unequal lengths, under which the window is a mask too."""

@@ -9,7 +9,8 @@ import torch
 from tarn import _tables as tables
 from tarn import ops
 from tarn._configurations import layer_facts
-from tarn._fused import Branch
+from tarn._fused import Branch, whole
+from tarn._rotary_rows import rotary_rows
 from tarn.attention._steps.cached import cache_masks
 from tarn.nn._gated_parts import kept_rows
 from tarn.nn._mixer import Mixer, Tensors, View
@@ -58,8 +59,7 @@ class SoftmaxBase(Mixer):
         held = next(iter(state.values())).shape[1]
         steps = torch.full((x.shape[0],), held, device="cpu")
         branch, new_state = self._continue(x, kept.sum(1).cpu(), state, steps)
-        assert branch.weight is not None
-        return ops.affine(branch.rows, branch.weight, branch.bias), new_state
+        return whole(branch), new_state
 
     def _continue(
         self, x: torch.Tensor, lengths: torch.Tensor | None, state: Tensors, steps: torch.Tensor
@@ -100,7 +100,17 @@ class SoftmaxBase(Mixer):
         return options
 
     def _normed(self, x: torch.Tensor, norm: Any) -> torch.Tensor:
-        return ops.gated_norm(x, norm.weight, eps=self.view["norm_eps"])
+        eps = self.view["head_norm_eps"] or self.view["norm_eps"]
+        return ops.gated_norm(x, norm.weight, eps=eps)
+
+    def _tables(self, places: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Cosines and sines of the layer's frequencies, which are not scaled where it has
+        another base than the model."""
+        base = self.view["own_rotary_base"]
+        if not base:
+            return rotary_rows(self.view, places, width)
+        cos, sin = torch.ops.tarn.rotary_rows(places, width, base)
+        return cos, sin
 
     def _rotate(self, x: torch.Tensor, width: int, tables_: Any) -> torch.Tensor:
         """x [B, T, H, K] with its first channels rotated."""

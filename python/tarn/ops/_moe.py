@@ -57,7 +57,7 @@ def expert_feed_forward(
     weight2: Tensor,
     weight3: Tensor | None = None,
     *,
-    activation: Literal["silu", "gelu", "relu", "relu2"] = "silu",
+    activation: Literal["silu", "gelu", "gelu-tanh", "relu", "relu2"] = "silu",
 ) -> Tensor:
     """The sum over the chosen experts e, times their weights, of ``(act(x @
     weight1[e].T) * (x @ weight3[e].T)) @ weight2[e].T``; without weight3 of ``act(x @
@@ -66,7 +66,8 @@ def expert_feed_forward(
     Args:
         x: [..., D]; chosen (int64), weights: [..., top_k], of `route_tokens`.
         weight1, weight3: [E, F, D]; weight2: [E, D, F].
-        activation: "relu2" is relu(x)^2, "gelu" the exact form.
+        activation: "relu2" is relu(x)^2, "gelu" the exact form, "gelu-tanh"
+            the other.
 
     Returns: [..., D].
     Raises: ValueError (shapes, an index of `chosen` that no expert has), TypeError.

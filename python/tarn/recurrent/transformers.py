@@ -24,16 +24,16 @@ class RecurrentTransformerEncoderLayer(EncoderParts):
         d_model: width D.
         d_ff: hidden width; None: 4 d_model.
         dropout: probability, in training.
-        activation: "relu" or "gelu" (the exact form).
+        activation: "relu", "gelu" (the exact form) or "gelu-tanh".
         event_dispatcher: name or object.
-        norm: "post", "pre", "after", "both" or "none", and residual_factor and
-            norm_offset, as in `tarn.transformers.TransformerEncoderLayer`. norm_eps:
+        norm: "post", "pre", "after", "both" or "none", and residual_factor,
+            norm_offset and parallel_residual, as in `tarn.transformers.TransformerEncoderLayer`. norm_eps:
             inside the root of the norms.
         norm_kind: "layer", or "rms": y = x / sqrt(mean(x**2) + eps) * weight.
         feed_forward: "mlp", or "swiglu": linear2(drop(silu(linear1(u)) *
             linear3(u))) without biases; `activation` is then unused. "geglu": the same
-            with gelu for silu. "relu2": linear2(drop(relu(linear1(u))**2)), without
-            biases. "none": no part, and no norm for it. Or
+            with gelu for silu, "geglu-tanh": with its form that has a tanh. "relu2":
+            linear2(drop(relu(linear1(u))**2)), without biases. "none": no part, and no norm for it. Or
             "channel-mix", as in `tarn.transformers.TransformerEncoderLayer`.
     """
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import codecs
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,6 +184,8 @@ class Model:
         if not isinstance(weights, str):
             raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
         threads = whole("threads", threads, -(2**31), 2**31 - 1)
+        self._path = os.path.abspath(os.fsencode(path))
+        self._chat: tuple[str, dict[str, str]] | None = None
         self._model = _module.Model(os.fsencode(path), weights, threads, bool(use_mmap))
 
     @property
@@ -414,17 +416,97 @@ class Model:
     def _text(self, text: Text) -> np.ndarray:
         return _tokens(self.encode(text) if isinstance(text, (str, bytes)) else text)
 
-    def encode(self, text: str | bytes) -> list[int]:
-        """Tokens of text. FormatError names the byte of a character the model
-        does not know."""
-        return self._model.encode(text.encode() if isinstance(text, str) else text)
+    @property
+    def stop_tokens(self) -> list[int]:
+        """Tokens with which the model's texts end: those of the directory's
+        generation_config.json, or of a published config.json."""
+        return self._model.stop_tokens
+
+    @property
+    def sampling(self) -> dict[str, float]:
+        """temperature, top_k, top_p and min_p that `stream` and `generate` use by
+        default: those of the directory's generation_config.json if that says
+        do_sample, else those of `sample`."""
+        return dict(zip(("temperature", "top_k", "top_p", "min_p"), self._model.sampling))
+
+    def encode(
+        self, text: str | bytes, *, add_special: bool = False, allow_special: bool = False
+    ) -> list[int]:
+        """Tokens of text. add_special: with those that the tokenizer puts before and
+        after a text, such as <bos>; text prompts at position 0 have them.
+        allow_special: texts of special tokens become these tokens; never for a user's
+        text. FormatError names the byte of a character the model does not know."""
+        text = text.encode() if isinstance(text, str) else text
+        return self._model.encode(text, bool(add_special), bool(allow_special))
+
+    def _chat_format(self) -> tuple[str, dict[str, str]]:
+        if self._chat is None:
+            source, special = _module.chat_format(self._path)
+            self._chat = source, dict(special)
+        return self._chat
+
+    @property
+    def chat_template(self) -> str:
+        """The directory's chat template, Jinja: chat_template.jinja, or else
+        chat_template of tokenizer_config.json. Raises FormatError where there is none."""
+        return self._chat_format()[0]
+
+    def encode_chat(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        tools: Sequence[dict[str, Any]] | None = None,
+        add_generation_prompt: bool = True,
+        chat_template: str | None = None,
+        now: Sequence[int] | None = None,
+        **variables: Any,
+    ) -> list[int]:
+        """Tokens of a conversation as the model's chat template writes it, up to where
+        an answer begins. Special tokens come from the template alone: their texts within
+        messages are encoded as text.
+
+        messages: dicts with role and content, as transformers has them. chat_template:
+        instead of the directory's. now: as in `render_chat_template`. variables: more
+        variables of the template (enable_thinking, documents, ...). Raises FormatError
+        and ValueError as `render_chat_template`, and FormatError as `encode`."""
+        special: dict[str, str] = {}
+        if chat_template is None:
+            chat_template, special = self._chat_format()
+        context = {
+            "documents": None,
+            **special,
+            **variables,
+            "messages": list(messages),
+            "tools": None if tools is None else list(tools),
+            "add_generation_prompt": bool(add_generation_prompt),
+        }
+        text = json.dumps(context, ensure_ascii=False)
+        return self._model.encode_chat(chat_template, text, [] if now is None else list(now))
 
     def decode_bytes(self, tokens: Tokens) -> bytes:
+        """Bytes of tokens that are a text as a whole: a space that the tokenizer puts
+        before a text is taken away."""
         return self._model.decode(_tokens(tokens))
 
-    def decode(self, tokens: Tokens) -> str:
-        """Text of tokens; bytes that are no UTF-8 become U+FFFD."""
-        return self.decode_bytes(tokens).decode(errors="replace")
+    def decode(self, tokens: Tokens, *, skip_special: bool = False) -> str:
+        """Text of tokens, as the tokenizers package decodes them; bytes that are no UTF-8
+        become U+FFFD. skip_special: without special tokens."""
+        return self._model.decode_text(_tokens(tokens), bool(skip_special))
+
+    def decode_stream(self, tokens: Iterable[int]) -> Iterator[str]:
+        """Text of tokens as they come, none while a character is unfinished: together
+        what `decode` gives for all of them, except that bytes which are no UTF-8 may
+        become fewer U+FFFD, and that a tokenizer's step which strips the end of a text
+        strips nothing."""
+        progress = _module.Decoder(self._model)
+        characters = codecs.getincrementaldecoder("utf-8")("replace")
+        for token in tokens:
+            piece = characters.decode(progress.next(whole("token", token, 0, 2**31 - 1)))
+            if piece:
+                yield piece
+        rest = characters.decode(b"", final=True)
+        if rest:
+            yield rest
 
     def stream(
         self,
@@ -432,13 +514,13 @@ class Model:
         *,
         max_tokens: int | None = None,
         state: State | None = None,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
         seed: int = 0,
         stop: str | bytes | Sequence[str | bytes] = (),
-        stop_tokens: Sequence[int] = (),
+        stop_tokens: Sequence[int] | None = None,
     ) -> Iterator[str]:
         """Text as it is generated, one piece per token (none while a character is
         unfinished). state: the state to continue from; it holds every token whose
@@ -449,18 +531,24 @@ class Model:
         stop: a text, or up to 64 of 1 to 4,096 bytes: the text ends before the
         first that appears, whatever tokens it is split over, and pieces are held
         back as long as one may begin in them; the state holds its tokens.
-        stop_tokens: tokens that end the text and are not consumed. Other arguments
-        as in `sample`. Raises ValueError, before any work, for arguments out of
+        stop_tokens: tokens that end the text and are not consumed; None: those of the
+        model. A text as the prompt gets the tokens that the tokenizer puts before texts
+        at position 0. Other arguments as in `sample`; None: those of `sampling`. Raises ValueError, before any work, for arguments out of
         range, models that write no text, and more tokens than a model has learned
         positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
-        sampler = sampling(temperature, top_k, top_p, min_p, seed)
+        given = (temperature, top_k, top_p, min_p)
+        chosen = (own if one is None else one for one, own in zip(given, self._model.sampling))
+        sampler = sampling(*chosen, seed)
         state = self.state() if state is None else state
-        tokens = [whole("stop_tokens", token, 0, 2**31 - 1) for token in stop_tokens]
+        stops = self._model.stop_tokens if stop_tokens is None else stop_tokens
+        tokens = [whole("stop_tokens", token, 0, 2**31 - 1) for token in stops]
         text = _module.Generation(
             self._model, _held(state), count, *sampler, stop_texts(stop), tokens
         )
-        text.prompt(self._text(prompt))
+        if isinstance(prompt, (str, bytes)):
+            prompt = self.encode(prompt, add_special=state.position == 0)
+        text.prompt(_tokens(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while (token := text.next()) is not None:
             piece = decoder.decode(token)
@@ -476,13 +564,13 @@ class Model:
         *,
         max_tokens: int | None = None,
         state: State | None = None,
-        temperature: float = 0.8,
-        top_k: int = 40,
-        top_p: float = 0.95,
-        min_p: float = 0.05,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
         seed: int = 0,
         stop: str | bytes | Sequence[str | bytes] = (),
-        stop_tokens: Sequence[int] = (),
+        stop_tokens: Sequence[int] | None = None,
     ) -> str:
         """All of `stream` as one text; arguments and errors as there."""
         pieces = self.stream(

@@ -119,7 +119,7 @@ Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
   if (!files.ok()) throw ExitError(kExitBadModel, files.error().what());
   std::optional<Tokenizer> tokenizer;
   if (config.task != Task::kCtc) {
-    Result<Tokenizer> opened = Tokenizer::Open(dir, config);
+    Result<Tokenizer> opened = OpenTokenizer(dir, config);
     if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
     tokenizer = std::move(opened).Take();
   }

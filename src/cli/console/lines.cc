@@ -23,7 +23,10 @@ bool LineReader::Next(std::string& line) {
     held_.erase(0, at_);
     at_ = 0;
     searched = held_.size();
-    end_ = !input_.Read(kPiece, held_);
+    const bool more = input_.Read(kPiece, held_);
+    // A signal ends the reading, not the input.
+    if (PendingSignal() != 0) return false;
+    end_ = !more;
   }
   if (PendingSignal() != 0) return false;
   if (stop == held_.npos) {

@@ -195,13 +195,18 @@ bool ArgumentParser::Has(const std::string& name) const {
 }
 
 void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights, bool& json) {
+                       std::string& weights) {
   parser.Add("--threads", threads, "0: as many as there are cores")
       .Whole(0, 1024)
       .ShowDefault();
   parser.Add("--weights", weights, "how weights are held in memory")
       .OneOf(WeightTypeWords())
       .ShowDefault();
+}
+
+void DeclareModelFlags(ArgumentParser& parser, int& threads,
+                       std::string& weights, bool& json) {
+  DeclareModelFlags(parser, threads, weights);
   parser.AddFlag("--json", json, "one JSON object on stdout");
 }
 

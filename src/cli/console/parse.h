@@ -79,7 +79,10 @@ class ArgumentParser {
   std::unique_ptr<CLI::App> app_;
 };
 
-/// --threads, --weights and --json, of every subcommand that runs a model.
+/// --threads and --weights, of every subcommand that runs a model.
+void DeclareModelFlags(ArgumentParser& parser, int& threads,
+                       std::string& weights);
+/// The same and --json.
 void DeclareModelFlags(ArgumentParser& parser, int& threads,
                        std::string& weights, bool& json);
 

@@ -32,6 +32,12 @@ void RestoreSignalDefaults() {
   for (int signal : {SIGINT, SIGTERM, SIGPIPE}) Install(signal, SIG_DFL, 0);
 }
 
+void ForgetInterrupt() {
+  if (pending_signal != SIGINT) return;
+  pending_signal = 0;
+  Install(SIGINT, Remember, SA_RESETHAND);
+}
+
 int PendingSignal() { return pending_signal; }
 
 }  // namespace tarn::cli

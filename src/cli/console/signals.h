@@ -14,6 +14,10 @@ void RestoreSignalDefaults();
 /// The signal that arrived, 0 when none has.
 int PendingSignal();
 
+/// Forgets a SIGINT, so that the next one sets the flag again; other signals
+/// stay. For a program that continues after it.
+void ForgetInterrupt();
+
 /// 128 + the signal, the exit code shells give a program it ended.
 inline int SignalExitCode(int signal) { return 128 + signal; }
 

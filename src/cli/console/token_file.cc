@@ -32,14 +32,15 @@ TokenFile::TokenFile(const std::string& path, const Tokenizer& tokenizer,
 bool TokenFile::Next(std::vector<int32_t>& tokens) {
   tokens.clear();
   if (left_ == 0 || PendingSignal() != 0) return false;
-  const bool first = bytes_ == 0;
+  const bool first = given_tokens_ == 0;
   const uint64_t before = bytes_;
   if (!(whole_ ? NextOfWhole(tokens) : NextPiece(tokens))) return false;
-  if (first) first_bytes_ = DecodedBytes({tokens.data(), 1});
+  if (first) first_bytes_ = TextBytes({tokens.data(), 1}, 0);
   if (static_cast<int64_t>(tokens.size()) > left_) {
     tokens.resize(static_cast<size_t>(left_));
-    bytes_ = before + DecodedBytes(tokens);
+    bytes_ = before + TextBytes(tokens, given_tokens_);
   }
+  given_tokens_ += tokens.size();
   left_ -= static_cast<int64_t>(tokens.size());
   return true;
 }
@@ -64,8 +65,8 @@ bool TokenFile::NextOfWhole(std::vector<int32_t>& tokens) {
   const size_t count = std::min(kPieceTokens, all_.size() - given_);
   const auto begin = all_.begin() + static_cast<std::ptrdiff_t>(given_);
   tokens.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+  bytes_ += TextBytes(tokens, given_);
   given_ += count;
-  bytes_ += DecodedBytes(tokens);
   // Normalising may have changed their number: the file's bytes are counted.
   if (given_ == all_.size()) bytes_ = whole_bytes_;
   return count > 0;
@@ -84,6 +85,26 @@ void TokenFile::ReadWhole() {
   }
   all_ = Encode(text);
   whole_bytes_ = text.size();
+  AddBeginning();
+}
+
+// Published models' texts begin with tokens such as <bos>. Those that end a
+// text are no part of it here.
+void TokenFile::AddBeginning() {
+  EncodeOptions ends;
+  ends.add_special = true;
+  const auto around = tokenizer_.Encode("", ends);
+  if (!around.ok() || around.value().empty() || all_.empty()) return;
+  const std::vector<int32_t>& both = around.value();
+  // What comes before a text is what also begins one that is not empty.
+  const auto one = tokenizer_.Encode("0", ends);
+  if (!one.ok()) return;
+  const size_t most = std::min(both.size(), one.value().size());
+  while (beginning_ < most && both[beginning_] == one.value()[beginning_]) {
+    ++beginning_;
+  }
+  all_.insert(all_.begin(), both.begin(),
+              both.begin() + static_cast<std::ptrdiff_t>(beginning_));
 }
 
 std::vector<int32_t> TokenFile::Encode(std::string_view text) const {
@@ -96,9 +117,12 @@ std::vector<int32_t> TokenFile::Encode(std::string_view text) const {
   return std::move(tokens).Take();
 }
 
-uint64_t TokenFile::DecodedBytes(std::span<const int32_t> tokens) const {
+uint64_t TokenFile::TextBytes(std::span<const int32_t> tokens,
+                              size_t first) const {
   std::string text;
-  for (const int32_t token : tokens) tokenizer_.Decode(token, text);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (first + i >= beginning_) tokenizer_.Decode(tokens[i], text);
+  }
   return text.size();
 }
 

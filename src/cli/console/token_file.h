@@ -14,7 +14,9 @@ namespace tarn::cli {
 
 /// Reads a text as one sequence of tokens. Memory stays at one piece, except
 /// for the tokenizers (bpe, world, ids) whose token ends may depend on any
-/// later byte: those read and encode the text as a whole, at most 1 GiB.
+/// later byte: those read and encode the text as a whole, at most 1 GiB. Before
+/// it come the tokens with which the tokenizer lets texts begin, such as <bos>;
+/// they have no bytes.
 class TokenFile {
  public:
   /// max_tokens: stop after as many; 0: at the end of the text. The tokenizer
@@ -36,7 +38,9 @@ class TokenFile {
   bool NextOfWhole(std::vector<int32_t>& tokens);
   void ReadWhole();
   std::vector<int32_t> Encode(std::string_view text) const;
-  uint64_t DecodedBytes(std::span<const int32_t> tokens) const;
+  void AddBeginning();
+  // Bytes of the text of tokens, of which the first has this index.
+  uint64_t TextBytes(std::span<const int32_t> tokens, size_t first) const;
 
   std::string path_;
   const Tokenizer& tokenizer_;
@@ -46,6 +50,8 @@ class TokenFile {
   bool whole_, more_ = true;
   std::vector<int32_t> all_;  // of a text encoded as a whole
   size_t given_ = 0;          // of all_
+  size_t given_tokens_ = 0;
+  size_t beginning_ = 0;  // tokens before those of the text
   uint64_t whole_bytes_ = 0, bytes_ = 0, first_bytes_ = 0;
 };
 

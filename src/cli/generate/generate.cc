@@ -13,6 +13,7 @@
 #include "cli/console/input.h"
 #include "cli/console/output.h"
 #include "cli/console/parse.h"
+#include "cli/console/sampling.h"
 #include "cli/console/seed.h"
 #include "cli/console/signals.h"
 #include "cli/generate/target.h"
@@ -30,13 +31,18 @@ struct GenerateFlags {
   TargetOptions target;
   int64_t seed = -1;
   int threads = 0;
-  bool json = false;
+  bool ignore_eos = false, json = false;
 };
 
 constexpr char kGenerateFooter[] =
     "Only the generated text goes to stdout; statistics go to stderr.\n"
-    "An empty prompt starts from a newline. The same seed gives the same text\n"
-    "on any number of threads.\n\n"
+    "An empty prompt starts from a newline, or from the token that a "
+    "published\n"
+    "model's texts begin with. The same seed gives the same text on any "
+    "number\n"
+    "of threads. Published models: generation_config.json gives the tokens "
+    "that\n"
+    "end a text, and the options of sampling that are not given here.\n\n"
     "A sequence-to-sequence model writes one target for each line of the "
     "prompt:\n"
     "greedily, the likeliest token each time, or with --beam N the best of N\n"
@@ -52,7 +58,6 @@ constexpr char kGenerateFooter[] =
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(ArgumentParser& parser, GenerateFlags& flags) {
-  SamplerOptions& sampler = flags.generate.sampler;
   parser.Add("DIR", flags.dir, "model directory").Required();
   parser.Add("--prompt", flags.prompt,
              "text to continue; - reads it from standard input");
@@ -62,27 +67,13 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "positions end earlier")
       .Whole(0, INT64_MAX)
       .ShowDefault();
-  parser
-      .Add("--temperature", sampler.temperature,
-           "sampling temperature; 0 always takes the likeliest token")
-      .ShowDefault();
-  parser.Add("--top-k", sampler.top_k, "keep the k likeliest tokens; 0: off")
-      .Whole(0, INT64_MAX)
-      .ShowDefault();
-  parser
-      .Add("--top-p", sampler.top_p,
-           "keep the likeliest tokens whose probabilities add up to this; "
-           "1: off")
-      .ShowDefault();
-  parser
-      .Add("--min-p", sampler.min_p,
-           "drop tokens less likely than this fraction of the likeliest; "
-           "0: off")
-      .ShowDefault();
+  DeclareSampling(parser, flags.generate.sampler);
   parser
       .Add("--stop", flags.generate.stop_texts,
            "end the text before this one appears; may be given several times")
       .OneEachTime();
+  parser.AddFlag("--ignore-eos", flags.ignore_eos,
+                 "do not end at the tokens with which the model's texts end");
   DeclareSeed(parser, flags.seed);
   parser
       .Add("--beam", flags.target.beam,
@@ -217,7 +208,7 @@ int Generate(int argc, char** argv) {
     case Arch::kSeq2seq:
       RefuseOptions(parser,
                     {"--temperature", "--top-k", "--top-p", "--min-p", "--stop",
-                     "--seed"},
+                     "--ignore-eos", "--seed"},
                     "a sequence-to-sequence model");
       flags.target.max_tokens = flags.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
@@ -226,6 +217,10 @@ int Generate(int argc, char** argv) {
       if (parser.Has("--max-tokens")) {
         flags.generate.max_tokens = flags.max_tokens;
       }
+      UseDefaultSampling(parser, opened.defaults, flags.generate.sampler);
+      if (!flags.ignore_eos) {
+        flags.generate.stop_tokens = opened.defaults.stop_tokens;
+      }
       return GenerateText(opened, flags);
   }
 }
@@ -233,7 +228,9 @@ int Generate(int argc, char** argv) {
 namespace {
 
 int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
-  const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt));
+  EncodeOptions encode;
+  encode.add_special = true;
+  const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt), encode);
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }

@@ -129,6 +129,26 @@ HWY_INLINE SiluCurve SiluAt(VF x) {
 
 HWY_INLINE VF SiluOf(VF x) { return hn::Mul(x, LogisticAt(x).below); }
 
+// z = 2 sqrt(2 / pi) (x + 0.044715 x^3) and its slope: the form of GELU with a
+// tanh, x (1 + tanh(z / 2)) / 2, is x sigma(z) (Hendrycks and Gimpel 2016,
+// arXiv 1606.08415, section 2).
+struct GeluTanhCurve {
+  VF z, slope;
+};
+
+HWY_INLINE GeluTanhCurve GeluTanhAt(VF x) {
+  const DF d;
+  constexpr float kTwice = 1.5957691216f;  // 2 sqrt(2 / pi)
+  const VF square = hn::Mul(x, x);
+  const VF part = hn::Mul(square, hn::Set(d, kTwice * 0.044715f));
+  return {hn::Mul(x, hn::Add(part, hn::Set(d, kTwice))),
+          hn::MulAdd(part, hn::Set(d, 3.0f), hn::Set(d, kTwice))};
+}
+
+HWY_INLINE VF GeluTanhOf(VF x) {
+  return hn::Mul(x, LogisticAt(GeluTanhAt(x).z).below);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tarn
 HWY_AFTER_NAMESPACE();

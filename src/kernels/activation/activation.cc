@@ -20,6 +20,10 @@ static void Gelu(const float* x, int64_t width, float* y) {
   TransformRow(x, width, y, [](VF v) HWY_ATTR { return GeluOf(v); });
 }
 
+static void GeluTanh(const float* x, int64_t width, float* y) {
+  TransformRow(x, width, y, [](VF v) HWY_ATTR { return GeluTanhOf(v); });
+}
+
 static void Features(FeatureMap map, const float* x, int64_t width, float* y) {
   WithFeatureMap(map, [=](auto row) HWY_ATTR {
     TransformRow(x, width, y, [](VF v) HWY_ATTR {
@@ -64,6 +68,7 @@ HWY_AFTER_NAMESPACE();
 namespace tarn {
 HWY_EXPORT(Relu);
 HWY_EXPORT(Gelu);
+HWY_EXPORT(GeluTanh);
 HWY_EXPORT(Features);
 HWY_EXPORT(AddTo);
 HWY_EXPORT(AddScaled);
@@ -75,6 +80,10 @@ void ReluRow(const float* x, int64_t width, float* y) {
 
 void GeluRow(const float* x, int64_t width, float* y) {
   HWY_DYNAMIC_DISPATCH(Gelu)(x, width, y);
+}
+
+void GeluTanhRow(const float* x, int64_t width, float* y) {
+  HWY_DYNAMIC_DISPATCH(GeluTanh)(x, width, y);
 }
 
 void FeatureMapRow(FeatureMap map, const float* x, int64_t width, float* y) {

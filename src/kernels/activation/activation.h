@@ -15,6 +15,9 @@ void ReluRow(const float* x, int64_t width, float* y);
 /// |error of Phi| < 3e-7 (Abramowitz and Stegun 1964, 7.1.26).
 void GeluRow(const float* x, int64_t width, float* y);
 
+/// y = x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, GELU's other form.
+void GeluTanhRow(const float* x, int64_t width, float* y);
+
 /// y = phi(x) for an elementwise map, for example elu(x) + 1: x + 1 for x > 0,
 /// exp(x) otherwise (Katharopoulos et al. 2020, eq. (7)), in the arithmetic of
 /// the linear attention kernels. Nothing is written for other maps.

@@ -79,6 +79,24 @@ TEST_P(ActivationTest, GeluIsTheExactForm) {
   EXPECT_EQ(0.0f, y[4]);
 }
 
+TEST_P(ActivationTest, GeluTanh) {
+  ExpectMatches(
+      GeluTanhRow,
+      [](double x) {
+        const double z = std::sqrt(2 / std::acos(-1.0));
+        return x / 2 * (1 + std::tanh(z * (x + 0.044715 * x * x * x)));
+      },
+      3e-7);
+  const std::vector<float> x = {kNaN, kInfinity, 1e30f, -1e30f, 0.0f};
+  std::vector<float> y(5);
+  GeluTanhRow(x.data(), 5, y.data());
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_EQ(kInfinity, y[1]);
+  EXPECT_EQ(1e30f, y[2]);
+  EXPECT_EQ(0.0f, y[3]);
+  EXPECT_EQ(0.0f, y[4]);
+}
+
 TEST_P(ActivationTest, Elu1) {
   ExpectMatches(
       Elu1Row, [](double x) { return x > 0 ? x + 1 : std::exp(x); }, 2e-7);
@@ -132,7 +150,7 @@ TEST_P(ActivationTest, AnEntryHasTheSameBitsWhereverItStands) {
   Rng rng(2);
   std::vector<float> x(53);
   for (float& v : x) v = static_cast<float>(2 * rng.Normal());
-  for (const Kernel kernel : {ReluRow, GeluRow, Elu1Row}) {
+  for (const Kernel kernel : {ReluRow, GeluRow, GeluTanhRow, Elu1Row}) {
     std::vector<float> whole(x.size());
     kernel(x.data(), static_cast<int64_t>(x.size()), whole.data());
     for (size_t i = 0; i < x.size(); ++i) {

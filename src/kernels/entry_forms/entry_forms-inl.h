@@ -128,13 +128,8 @@ struct GeluCurve {
 
 template <DType kType>
 HWY_INLINE GeluCurve GeluCurveAt(VF u) {
-  const DF d;
-  constexpr float kTwice = 1.5957691216f;  // 2 sqrt(2 / pi)
-  const VF square = hn::Mul(u, u);
-  const VF part = hn::Mul(square, hn::Set(d, kTwice * 0.044715f));
-  const VF z = hn::Mul(u, hn::Add(part, hn::Set(d, kTwice)));
-  return {QuickLogisticAt<kType>(z), z,
-          hn::MulAdd(part, hn::Set(d, 3.0f), hn::Set(d, kTwice))};
+  const GeluTanhCurve curve = GeluTanhAt(u);
+  return {QuickLogisticAt<kType>(curve.z), curve.z, curve.slope};
 }
 
 // e^x of the lower half of elu + 1, 1 in the upper; NaN for NaN.

@@ -21,12 +21,13 @@ struct OutputRows {
 };
 
 /// How a product is finished before it is stored. All but the first save a pass
-/// over the rows: relu(y), y Phi(y) (the exact GELU), the sum with the old
-/// contents, for residual connections, and silu(y) times the old contents.
+/// over the rows: relu(y), y Phi(y) (the exact GELU), GELU with a tanh, the sum
+/// with the old contents, for residual connections, and silu(y) times the old
+/// contents.
 /// SwiGLU is the product with W3 stored, then the one with W1 finished by
 /// kSwiglu in the same place; its bits are those of SwigluForward
 /// (kernels/swiglu).
-enum class MatMulFinish { kStore, kRelu, kGelu, kAdd, kSwiglu };
+enum class MatMulFinish { kStore, kRelu, kGelu, kGeluTanh, kAdd, kSwiglu };
 
 /// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
 /// rows of w.outputs() floats that overlap neither x nor each other. rows >= 0.

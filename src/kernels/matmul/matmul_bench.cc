@@ -12,6 +12,7 @@ MatMulFinish FinishNamed(const std::string& name) {
   if (name == "store") return MatMulFinish::kStore;
   if (name == "relu") return MatMulFinish::kRelu;
   if (name == "gelu") return MatMulFinish::kGelu;
+  if (name == "gelu-tanh") return MatMulFinish::kGeluTanh;
   if (name == "add") return MatMulFinish::kAdd;
   if (name == "swiglu") return MatMulFinish::kSwiglu;
   throw ArgumentError("bench: finish", "store, relu, gelu, add or swiglu",

@@ -109,13 +109,16 @@ TEST_P(MatMulTest, FinishesAreThePassesTheySave) {
       const std::vector<float> product = p.Run(serial_);
       const std::vector<float> before = Normals(rows * p.outputs, 9);
       for (const MatMulFinish finish :
-           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kAdd,
-            MatMulFinish::kSwiglu}) {
+           {MatMulFinish::kRelu, MatMulFinish::kGelu, MatMulFinish::kGeluTanh,
+            MatMulFinish::kAdd, MatMulFinish::kSwiglu}) {
         std::vector<float> want = product;
         for (int64_t m = 0; m < rows; ++m) {
           float* row = want.data() + m * p.outputs;
           if (finish == MatMulFinish::kRelu) ReluRow(row, p.outputs, row);
           if (finish == MatMulFinish::kGelu) GeluRow(row, p.outputs, row);
+          if (finish == MatMulFinish::kGeluTanh) {
+            GeluTanhRow(row, p.outputs, row);
+          }
           if (finish == MatMulFinish::kAdd) {
             AddToRow(before.data() + m * p.outputs, p.outputs, row);
           }

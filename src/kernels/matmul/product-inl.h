@@ -244,6 +244,9 @@ HWY_INLINE void FinishRow(MatMulFinish finish, int64_t columns, const float* y,
     case MatMulFinish::kGelu:
       TransformRow(c, kPanel, c, [](VF v) HWY_ATTR { return GeluOf(v); });
       break;
+    case MatMulFinish::kGeluTanh:
+      TransformRow(c, kPanel, c, [](VF v) HWY_ATTR { return GeluTanhOf(v); });
+      break;
     case MatMulFinish::kAdd:
       for (int64_t i = 0; i < columns; ++i) c[i] = y[i] + c[i];
       break;

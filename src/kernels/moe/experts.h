@@ -14,8 +14,8 @@
 
 namespace tarn {
 
-/// x sigma(x), x Phi(x), max(x, 0), max(x, 0)^2.
-enum class ExpertActivation { kSilu, kGelu, kRelu, kRelu2 };
+/// x sigma(x), x Phi(x), GELU with a tanh, max(x, 0), max(x, 0)^2.
+enum class ExpertActivation { kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 
 /// All tensors are dense float32.
 struct ExpertsProblem {

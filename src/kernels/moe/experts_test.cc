@@ -17,7 +17,8 @@ using testing::Widen;
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr ExpertActivation kActivations[] = {
-    ExpertActivation::kSilu, ExpertActivation::kGelu, ExpertActivation::kRelu,
+    ExpertActivation::kSilu, ExpertActivation::kGelu,
+    ExpertActivation::kGeluTanh, ExpertActivation::kRelu,
     ExpertActivation::kRelu2};
 
 struct ExpertCase {

@@ -30,6 +30,10 @@ double Curve(ExpertActivation activation, double x) {
       return x * RouteSigma(x);
     case ExpertActivation::kGelu:
       return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case ExpertActivation::kGeluTanh:
+      return x / 2 *
+             (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) *
+                            (x + 0.044715 * x * x * x)));
     case ExpertActivation::kRelu:
       return std::max(x, 0.0);
     case ExpertActivation::kRelu2:
@@ -46,6 +50,12 @@ double Slope(ExpertActivation activation, double x) {
     case ExpertActivation::kGelu:
       return std::erfc(-x / std::sqrt(2.0)) / 2 +
              x * std::exp(-x * x / 2) / std::sqrt(2 * pi);
+    case ExpertActivation::kGeluTanh: {
+      const double root = std::sqrt(2 / pi);
+      const double t = std::tanh(root * (x + 0.044715 * x * x * x));
+      return (1 + t) / 2 +
+             x / 2 * (1 - t * t) * root * (1 + 3 * 0.044715 * x * x);
+    }
     case ExpertActivation::kRelu:
       return x > 0 ? 1 : 0;
     case ExpertActivation::kRelu2:

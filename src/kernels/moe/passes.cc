@@ -43,6 +43,14 @@ HWY_INLINE Bend BendAt(VF x) {
   } else if constexpr (kActivation == ExpertActivation::kGelu) {
     const NormalCurve normal = NormalAt(x);
     return {hn::Mul(x, normal.below), GeluSlopeOf(x, normal)};
+  } else if constexpr (kActivation == ExpertActivation::kGeluTanh) {
+    const GeluTanhCurve curve = GeluTanhAt(x);
+    const LogisticCurve l = LogisticAt(curve.z);
+    // 0 and 1 at the infinities, as in GELU.
+    const VF product = hn::Mul(hn::Mul(x, curve.slope), l.density);
+    return {hn::Mul(x, l.below),
+            hn::Add(l.below, hn::IfThenElse(hn::Eq(l.density, hn::Zero(d)),
+                                            l.density, product))};
   } else {
     const VF relu = ReluOf(x);
     if constexpr (kActivation == ExpertActivation::kRelu2) {
@@ -62,6 +70,8 @@ HWY_INLINE void WithActivation(ExpertActivation activation, const F& f) {
       return f(std::integral_constant<A, A::kSilu>());
     case A::kGelu:
       return f(std::integral_constant<A, A::kGelu>());
+    case A::kGeluTanh:
+      return f(std::integral_constant<A, A::kGeluTanh>());
     case A::kRelu:
       return f(std::integral_constant<A, A::kRelu>());
     case A::kRelu2:

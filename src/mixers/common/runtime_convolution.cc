@@ -1,14 +1,15 @@
 #include "mixers/common/runtime_convolution.h"
 
-#include "kernels/short_convolution/short_convolution.h"
 #include "mixers/common/runtime_attention.h"
 
 namespace tarn::mixers {
 
 RuntimeConvolution::RuntimeConvolution(MixerTensors& tensors, int64_t channels,
-                                       int64_t width, bool with_bias)
+                                       int64_t width, bool with_bias,
+                                       ConvolutionActivation activation)
     : channels_(channels),
       width_(width),
+      activation_(activation),
       filters_(tensors.Vector("convolution.weight")) {
   if (with_bias) bias_ = tensors.Vector("convolution.bias");
 }
@@ -24,6 +25,7 @@ void RuntimeConvolution::Run(MixerBlock& block, int64_t layer, int64_t tensor,
     in.weights = filters_.data();
     in.bias = bias_.empty() ? nullptr : bias_.data();
     in.width = width_;
+    in.activation = activation_;
     float* window = segment.state->Tensor(layer, tensor);
     in.initial_state = window;
     ShortConvolutionForward(in, view(to), window, executor);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/short_convolution/short_convolution.h"
 #include "runtime/mixer/mixer.h"
 
 namespace tarn::mixers {
@@ -13,16 +14,18 @@ namespace tarn::mixers {
 class RuntimeConvolution {
  public:
   RuntimeConvolution() = default;
-  RuntimeConvolution(MixerTensors& tensors, int64_t channels, int64_t width,
-                     bool with_bias);
+  RuntimeConvolution(
+      MixerTensors& tensors, int64_t channels, int64_t width, bool with_bias,
+      ConvolutionActivation activation = ConvolutionActivation::kSilu);
 
-  /// to = silu(convolution(from)), C columns of every row. The window of a
-  /// segment, tensor number `tensor` of its layer's state, advances.
+  /// to = activation(convolution(from)), C columns of every row. The window of
+  /// a segment, tensor number `tensor` of its layer's state, advances.
   void Run(MixerBlock& block, int64_t layer, int64_t tensor, const Rows& from,
            const Rows& to) const;
 
  private:
   int64_t channels_ = 0, width_ = 0;
+  ConvolutionActivation activation_ = ConvolutionActivation::kSilu;
   std::vector<float> filters_, bias_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "mixers/common/form_output_norm.h"
+
 namespace tarn {
 namespace {
 
@@ -124,17 +126,18 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
                                                 : s.key_heads;
   s.norm_width = s.values / s.norm_groups;
   s.shared_norm = form.span == NormSpan::kHead;
-  s.least_step = s.most_step = 0.0f;
+  s.norm_eps = OutputNormEps(layer);
+  s.least_step = s.most_step = 0.0;
   if (form.skip) {
-    s.least_step = static_cast<float>(KeyOf<double>(layer, "least_step"));
-    s.most_step = static_cast<float>(KeyOf<double>(layer, "most_step"));
+    s.least_step = KeyOf<double>(layer, "least_step");
+    s.most_step = KeyOf<double>(layer, "most_step");
   }
-  const double eps = KeyOf<double>(layer, "output_norm_eps");
-  s.norm_eps = eps > 0.0 ? eps : layer.norm_eps;
   s.scale =
       form.scaled
           ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
           : 1.0f;
+  s.in_bias = KeyOf<bool>(layer, "recurrent_in_bias");
+  s.out_bias = KeyOf<bool>(layer, "recurrent_out_bias");
   s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");
   s.reads_bounds = s.learns_bounds && layer.reads_passed;
   s.depth =

@@ -84,7 +84,7 @@ class Gated final : public RuntimeMixer {
       convolution_ = RuntimeConvolution(tensors, s_.channels, s_.width,
                                         form.convolution_bias);
     }
-    in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, /*biases=*/false);
+    in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, s_.in_bias);
     if (form.low_rank()) {
       decay_up_ = tensors.Stack({"decay_up_projection"}, {s_.gates}, s_.rank,
                                 form.gate == DecayGate::kLogSigmoid);
@@ -93,8 +93,8 @@ class Gated final : public RuntimeMixer {
       gate_up_ = tensors.Stack({"gate_up_projection"}, {s_.values}, s_.rank,
                                form.output_gate_bias);
     }
-    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values,
-                         /*biases=*/false);
+    out_ =
+        tensors.Stack({"out_projection"}, {s_.d_model}, s_.values, s_.out_bias);
     gates_ = {.form = RowForm(form.gate),
               .count = s_.gates,
               .rates = v_.rates.data(),

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/form_output_norm.h"
 #include "mixers/gated/form.h"
 
 namespace tarn::mixers::gated {
@@ -19,26 +20,28 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   const GatedForm form = FormOf(row, layer);
   const GatedSizes s = SizesOf(form, layer);
   const int64_t d = s.d_model;
-  std::vector<NamedShape> shapes = {{"query_projection.weight", {s.keys, d}}};
+  std::vector<NamedShape> shapes;
   const auto add = [&](bool has, const char* name, std::vector<int64_t> shape) {
     if (has) shapes.push_back({name, std::move(shape)});
   };
+  const auto map = [&](bool has, const std::string& name, int64_t rows,
+                       int64_t columns, bool bias) {
+    if (has) shapes.push_back({name + "_projection.weight", {rows, columns}});
+    if (has && bias) shapes.push_back({name + "_projection.bias", {rows}});
+  };
   const bool gated = form.output_gate != OutputGate::kNone;
-  add(!form.bounded(), "key_projection.weight", {s.keys, d});
-  add(true, "value_projection.weight", {s.values, d});
-  add(gated && !form.low_rank_output_gate, "gate_projection.weight",
-      {s.values, d});
-  add(form.low_rank_output_gate, "gate_down_projection.weight", {s.rank, d});
-  add(form.low_rank_output_gate, "gate_up_projection.weight",
-      {s.values, s.rank});
-  add(form.output_gate_bias, "gate_up_projection.bias", {s.values});
-  add(form.projected() && !form.low_rank(), "decay_projection.weight",
-      {s.gates, d});
-  add(form.low_rank(), "decay_down_projection.weight", {s.rank, d});
-  add(form.low_rank(), "decay_up_projection.weight", {s.gates, s.rank});
-  add(form.gate == DecayGate::kLogSigmoid, "decay_up_projection.bias",
-      {s.gates});
-  add(form.delta, "beta_projection.weight", {s.heads, d});
+  map(true, "query", s.keys, d, s.in_bias);
+  map(!form.bounded(), "key", s.keys, d, s.in_bias);
+  map(true, "value", s.values, d, s.in_bias);
+  map(gated && !form.low_rank_output_gate, "gate", s.values, d, s.in_bias);
+  map(form.low_rank_output_gate, "gate_down", s.rank, d, s.in_bias);
+  map(form.low_rank_output_gate, "gate_up", s.values, s.rank,
+      form.output_gate_bias);
+  map(form.projected() && !form.low_rank(), "decay", s.gates, d, s.in_bias);
+  map(form.low_rank(), "decay_down", s.rank, d, s.in_bias);
+  map(form.low_rank(), "decay_up", s.gates, s.rank,
+      form.gate == DecayGate::kLogSigmoid);
+  map(form.delta, "beta", s.heads, d, s.in_bias);
   add(form.constant(), "log_decay", {s.heads});
   add(form.bounded() && !s.learns_bounds, "lower_bound", {s.gates});
   add(s.learns_bounds && !s.reads_bounds, "bound_logits", {s.depth, s.gates});
@@ -48,7 +51,7 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   add(s.width > 0, "convolution.weight", {s.channels, s.width});
   add(s.width > 0 && form.convolution_bias, "convolution.bias", {s.channels});
   add(form.norm, "norm.weight", {s.shared_norm ? s.norm_width : s.values});
-  add(true, "out_projection.weight", {d, s.values});
+  map(true, "out", d, s.values, s.out_bias);
   return shapes;
 }
 
@@ -89,10 +92,14 @@ void Check(const GatedForm& form, const ModelConfig& layer) {
     throw ArgumentError("most_step", "0 or at least least_step" + named,
                         StrCat(most));
   }
-  if (!KeyOf<bool>(layer, "mamba2_norm") &&
-      KeyOf<bool>(layer, "mamba2_norm_first")) {
+  if (KeyOf<bool>(layer, "mamba2_norm")) return;
+  if (KeyOf<bool>(layer, "mamba2_norm_first")) {
     throw ArgumentError("mamba2_norm_first", "false without mamba2_norm",
                         "true");
+  }
+  if (FormOf(form, layer).output_gate != OutputGate::kSilu) {
+    throw ArgumentError("gate_activation", "own or silu without mamba2_norm",
+                        "another");
   }
 }
 
@@ -117,11 +124,17 @@ std::vector<OwnKey> SharedKeys() {
            .help = "the delta rule writes with betas up to 2 instead of 1",
            .type = FlagKey{},
            .section = "delta"},
-          {.name = "learned_bounds",
-           .help = "the layers of 'hgrn2' learn the lower bounds of their "
-                   "decay factors",
+          {.name = "recurrent_in_bias",
+           .help = "biases of the maps that read a row in mixers with a "
+                   "decaying state and in 'mamba1'",
            .type = FlagKey{},
-           .section = "hgrn2"},
+           .key = "in",
+           .section = "recurrent_bias"},
+          {.name = "recurrent_out_bias",
+           .help = "bias of the output projection of these mixers",
+           .type = FlagKey{},
+           .key = "out",
+           .section = "recurrent_bias"},
           {.name = "mamba2_norm",
            .help = "whether 'mamba2' normalises its output",
            .type = FlagKey{true},
@@ -141,6 +154,11 @@ std::vector<OwnKey> SharedKeys() {
            .help = "largest step of a token in 'mamba2'; 0: any",
            .type = RealKey{0.0, kMostStep, 0.0},
            .section = "mamba2"},
+          {.name = "learned_bounds",
+           .help = "the layers of 'hgrn2' learn the lower bounds of their "
+                   "decay factors",
+           .type = FlagKey{},
+           .section = "hgrn2"},
           {.name = "gate_activation",
            .help = "what multiplies the normalised output of 'gla' and its "
                    "like; own: as docs/attention.md lists it",
@@ -151,22 +169,19 @@ std::vector<OwnKey> SharedKeys() {
                    "bias",
            .type = FlagKey{},
            .section = "kda"},
-          {.name = "output_norm_eps",
-           .help = "eps of the output norm of recurrent mixers; 0: norm_eps",
-           .type = RealKey{0.0, 1.0, 0.0},
-           .key = "eps",
-           .section = "output_norm"}};
+          OutputNormKey()};
 }
 
 MixerSpec Row(const GatedForm& form) {
   MixerSpec row;
   row.name = form.name;
   row.family = "gated";
+  row.optional_sections = {"recurrent_bias"};
   if (form.grouped) row.sections.push_back("grouping");
   if (form.convolution) row.sections.push_back("short_convolution");
   if (form.low_rank()) row.sections.push_back("gates");
   if (form.delta) row.sections.push_back("delta");
-  row.optional_sections = {"output_norm"};
+  row.optional_sections.push_back(kOutputNormSection);
   row.optional_sections.push_back(form.skip ? "mamba2" : "gated");
   if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
   row.can = {.bidirectional = false,

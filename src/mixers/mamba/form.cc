@@ -17,6 +17,8 @@ MambaSizes MambaSizesOf(const ModelConfig& layer) {
                       ? rank
                       : (layer.d_model + kWidthOverRank - 1) / kWidthOverRank,
           .width = KeyOf<int64_t>(layer, "conv_width"),
+          .in_bias = KeyOf<bool>(layer, "recurrent_in_bias"),
+          .out_bias = KeyOf<bool>(layer, "recurrent_out_bias"),
           .selection_norm = KeyOf<bool>(layer, "selection_norm"),
           .selection_eps = eps > 0.0 ? eps : layer.norm_eps};
 }

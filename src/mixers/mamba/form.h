@@ -25,6 +25,7 @@ struct MambaSizes {
   int64_t states;    // d_key
   int64_t rank;   // of the steps: gate_rank, 0 means d_model / 16, rounded up
   int64_t width;  // of the convolution; 0: none
+  bool in_bias, out_bias;  // of the maps of a row and of the last one
   bool selection_norm;
   double selection_eps;
   /// Numbers of a row that u is mapped to: low-rank steps, keys, queries.

@@ -37,8 +37,7 @@ class Mamba final : public RuntimeMixer {
                                         /*with_bias=*/true);
     }
     in_ = tensors.Stack({"value_projection", "gate_projection"},
-                        {s_.channels, s_.channels}, s_.d_model,
-                        /*biases=*/false);
+                        {s_.channels, s_.channels}, s_.d_model, s_.in_bias);
     select_ = tensors.Stack(
         {"decay_down_projection", "key_projection", "query_projection"},
         {s_.rank, s_.states, s_.states}, s_.channels, /*biases=*/false);
@@ -50,7 +49,7 @@ class Mamba final : public RuntimeMixer {
       query_norm_ = tensors.Vector("query_norm.weight");
     }
     out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.channels,
-                         /*biases=*/false);
+                         s_.out_bias);
   }
 
   int64_t bytes() const override {

@@ -11,9 +11,11 @@ constexpr int64_t kMostStates = 128;  // of selective_scan
 
 std::vector<NamedShape> Weights(const ModelConfig& layer) {
   const MambaSizes s = MambaSizesOf(layer);
-  std::vector<NamedShape> shapes = {
-      {"value_projection.weight", {s.channels, s.d_model}},
-      {"gate_projection.weight", {s.channels, s.d_model}}};
+  std::vector<NamedShape> shapes;
+  for (const char* name : {"value_projection", "gate_projection"}) {
+    shapes.push_back({StrCat(name, ".weight"), {s.channels, s.d_model}});
+    if (s.in_bias) shapes.push_back({StrCat(name, ".bias"), {s.channels}});
+  }
   if (s.width > 0) {
     shapes.push_back({"convolution.weight", {s.channels, s.width}});
     shapes.push_back({"convolution.bias", {s.channels}});
@@ -31,6 +33,7 @@ std::vector<NamedShape> Weights(const ModelConfig& layer) {
   shapes.push_back({"A_log", {s.channels, s.states}});
   shapes.push_back({"D", {s.channels}});
   shapes.push_back({"out_projection.weight", {s.d_model, s.channels}});
+  if (s.out_bias) shapes.push_back({"out_projection.bias", {s.d_model}});
   return shapes;
 }
 
@@ -83,7 +86,7 @@ std::vector<MixerSpec> Mixers() {
   return {{.name = "mamba1",
            .family = "mamba",
            .sections = {"short_convolution", "gates"},
-           .optional_sections = {"mamba1"},
+           .optional_sections = {"recurrent_bias", "mamba1"},
            .can = {.bidirectional = false,
                    .recurrent = true,
                    .rotary = false,

@@ -3,6 +3,7 @@
 #include "config/bounds.h"
 #include "core/error.h"
 #include "core/text.h"
+#include "mixers/common/form_output_norm.h"
 #include "mixers/rwkv/form.h"
 
 namespace tarn::mixers::rwkv {
@@ -85,7 +86,7 @@ std::vector<MixerSpec> Mixers() {
   MixerSpec six = {.name = "rwkv6",
                    .family = "rwkv",
                    .sections = {"gates"},
-                   .optional_sections = {"output_norm", "rwkv6"},
+                   .optional_sections = {kOutputNormSection, "rwkv6"},
                    .can = {.bidirectional = false,
                            .recurrent = true,
                            .rotary = false,
@@ -99,7 +100,7 @@ std::vector<MixerSpec> Mixers() {
   six.keys = {Rank("shift_rank",
                    "rank of the shifts of 'rwkv6'; 0: gate_rank's", "rwkv6")};
   seven.name = "rwkv7";
-  seven.optional_sections = {"output_norm", "rwkv", "rwkv7"};
+  seven.optional_sections = {kOutputNormSection, "rwkv", "rwkv7"};
   seven.passed = [](const ModelConfig& layer) {
     const RwkvSizes s = RwkvSizesOf(layer);
     return s.passes_values ? s.width : 0;

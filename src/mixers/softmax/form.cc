@@ -1,5 +1,6 @@
 #include "mixers/softmax/form.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -15,6 +16,8 @@ SoftmaxForm::SoftmaxForm(const ModelConfig& layer)
       scale(KeyOf<double>(layer, "score_scale")),
       softcap(KeyOf<double>(layer, "softcap")) {
   if (key_heads == 0) key_heads = heads;
+  norm_eps = KeyOf<double>(layer, "head_norm_eps");
+  if (norm_eps == 0) norm_eps = layer.norm_eps;
   if (scale == 0) scale = 1.0 / std::sqrt(static_cast<double>(d_key));
   const std::string_view name = Name(layer.attention);
   if (name == kGatedSoftmax) {
@@ -40,14 +43,20 @@ SoftmaxForm::SoftmaxForm(const ModelConfig& layer)
     shared = KeyOf<int64_t>(layer, "shared_key_width");
   }
   if (layer.positions != Positions::kRotary) return;
+  rotates = KeyOf<bool>(layer, kRotateKey);
+  if (!rotates) return;
   rotary = KeyOf<int64_t>(layer, "rotary_width");
   if (rotary == 0) rotary = d_key;
+  const double base = KeyOf<double>(layer, kRotaryBaseKey);
+  if (base == 0) return;
+  const auto& bases = layer.rotary_bases;
+  table = 1 + (std::find(bases.begin(), bases.end(), base) - bases.begin());
 }
 
 bool SoftmaxForm::plain() const {
   return key_heads == heads && qkv_bias && out_bias && !gated && !sinks &&
          norm == HeadNorm::kNone && (rotary == 0 || rotary == d_key) &&
-         softcap == 0 && latent == 0 &&
+         rotates && table == 0 && softcap == 0 && latent == 0 &&
          scale == 1.0 / std::sqrt(static_cast<double>(d_key));
 }
 

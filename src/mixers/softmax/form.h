@@ -2,11 +2,13 @@
 // layer computes, from rows x [D]:
 //   q, k, v, z = W_q x, W_k x, W_v x, W_z x    H, G, G, H heads; each + b where
 //                                              qkv_bias
-//   q, k = RMS(q), RMS(k)                      a head, or all heads together
+//   q, k = RMS(q), RMS(k)                      a head, or all heads together,
+//                                              with head_norm_eps
 //   q, k = their first rotary_width channels rotated, where positions are
-//   rotary s_hj = scale q_h . k_gj, c tanh(s / c) under a soft cap c, g = h /
-//   (H / G) o_h = sum_j softmax_j(s_h) v_gj            over the last `window`
-//   tokens;
+//          rotary and the layer has `rotate`; by the model's frequencies, or
+//          by those of own_rotary_base
+//   s_hj = scale q_h . k_gj, c tanh(s / c) under a soft cap c, g = h / (H / G)
+//   o_h = sum_j softmax_j(s_h) v_gj            over the last `window` tokens;
 //                                              exp(t_h) joins the sum of the
 //                                              softmax where there are sinks
 //   out = W_out (o * sigma(z)) + b             z where there is a gate
@@ -31,6 +33,9 @@ inline constexpr const char* kGatedSoftmax = "gated-full";
 /// The norm of queries and keys: the words of `head_norm`.
 enum class HeadNorm { kNone, kHead, kFull };
 
+inline constexpr const char* kRotateKey = "rotate";
+inline constexpr const char* kRotaryBaseKey = "own_rotary_base";
+
 /// One layer's sizes and parts.
 struct SoftmaxForm {
   explicit SoftmaxForm(const ModelConfig& layer);
@@ -42,6 +47,8 @@ struct SoftmaxForm {
   int64_t group() const { return heads / key_heads; }
   /// Channels of a head's query or key besides the shared ones.
   int64_t own_key() const { return d_key - shared; }
+  /// Where its angles begin in the runtime's rows of them.
+  int64_t angles() const { return table * rotary; }
   /// Numbers of a token that the latent variant keeps.
   int64_t latent_row() const { return latent + shared; }
   /// Whether it is what 'full' was before it had keys: biases, every head of
@@ -52,10 +59,13 @@ struct SoftmaxForm {
   int64_t d_model, heads, key_heads, d_key, d_value;
   bool qkv_bias = true, out_bias = true, gated = false, sinks = false;
   HeadNorm norm = HeadNorm::kNone;
+  bool rotates = true;  // where positions are rotary
   int64_t rotary = 0;   // channels that rotate; 0: none
+  int64_t table = 0;    // of angles: 0 the model's, then its rotary_bases
   int64_t window = 0;   // causal: the last tokens that are read; 0: all
   int64_t context = 0;  // of 'local' where it sees later tokens too
   double scale, softcap = 0;
+  double norm_eps;  // of queries, keys and latent rows
   int64_t latent = 0, query_latent = 0, shared = 0;  // R, width of W_d x, S
 };
 

@@ -20,8 +20,7 @@ constexpr int64_t kStreamedBytes = 65536;
 // it. Columns of `in`: [H K] queries, [G K] keys, [G V] values, [H V] gates.
 class Softmax final : public RuntimeMixer {
  public:
-  Softmax(const ModelConfig& layer, const SoftmaxForm& form,
-          MixerTensors& tensors)
+  Softmax(const SoftmaxForm& form, MixerTensors& tensors)
       : s_(form),
         step_{.scale = static_cast<float>(form.scale),
               .softcap = static_cast<float>(form.softcap)} {
@@ -40,7 +39,6 @@ class Softmax final : public RuntimeMixer {
       key_norm_ = tensors.Vector("key_norm.weight");
     }
     if (s_.sinks) sinks_ = tensors.Vector("sinks");
-    eps_ = layer.norm_eps;
   }
 
   // The scores of a row, then a prepared row (FullRow). Grows when the cache
@@ -124,25 +122,26 @@ class Softmax final : public RuntimeMixer {
   void Prepare(const MixerBlock& block, int64_t row, int64_t heads,
                const std::vector<float>& weight, float* x) const {
     if (s_.norm == HeadNorm::kHead) {
-      GatedNormRow({.groups = heads, .width = s_.d_key, .eps = eps_}, x,
+      GatedNormRow({.groups = heads, .width = s_.d_key, .eps = s_.norm_eps}, x,
                    nullptr, weight.data(), nullptr, x);
     }
     if (s_.rotary > 0) {
-      RotateHeads(block.places[row], s_.rotary, heads, s_.d_key, x);
+      RotateHeads(block.places[row] + s_.angles(), s_.rotary, heads, s_.d_key,
+                  x);
     }
   }
 
   // Queries and keys of a row under the norm over all heads, rotated.
   void PrepareFull(const MixerBlock& block, int64_t row, float* to) const {
     const float* in = block.in[row];
-    GatedNormRow({.groups = 1, .width = s_.queries(), .eps = eps_}, in, nullptr,
-                 query_norm_.data(), nullptr, to);
-    GatedNormRow({.groups = 1, .width = s_.keys(), .eps = eps_},
+    GatedNormRow({.groups = 1, .width = s_.queries(), .eps = s_.norm_eps}, in,
+                 nullptr, query_norm_.data(), nullptr, to);
+    GatedNormRow({.groups = 1, .width = s_.keys(), .eps = s_.norm_eps},
                  in + s_.queries(), nullptr, key_norm_.data(), nullptr,
                  to + s_.queries());
     if (s_.rotary > 0) {
-      RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
-                  s_.d_key, to);
+      RotateHeads(block.places[row] + s_.angles(), s_.rotary,
+                  s_.heads + s_.key_heads, s_.d_key, to);
     }
   }
 
@@ -163,8 +162,8 @@ class Softmax final : public RuntimeMixer {
       if (s_.norm == HeadNorm::kFull) {
         PrepareFull(block, row, x);
       } else if (s_.norm == HeadNorm::kNone) {  // heads are adjacent
-        RotateHeads(block.places[row], s_.rotary, s_.heads + s_.key_heads,
-                    s_.d_key, x);
+        RotateHeads(block.places[row] + s_.angles(), s_.rotary,
+                    s_.heads + s_.key_heads, s_.d_key, x);
       } else {
         Prepare(block, row, s_.heads, query_norm_, x);
         Prepare(block, row, s_.key_heads, key_norm_, x + s_.queries());
@@ -277,14 +276,13 @@ class Softmax final : public RuntimeMixer {
   const SoftmaxStepOptions step_;
   std::vector<float> query_norm_, key_norm_;  // [K], or [H K] and [G K]
   std::vector<float> sinks_;                  // [H]
-  double eps_ = 0;
 };
 
 std::unique_ptr<RuntimeMixer> NewSoftmax(const ModelConfig& layer,
                                          MixerTensors& tensors) {
   const SoftmaxForm form(layer);
-  if (form.latent > 0) return MakeLatent(layer, form, tensors);
-  return std::make_unique<Softmax>(layer, form, tensors);
+  if (form.latent > 0) return MakeLatent(form, tensors);
+  return std::make_unique<Softmax>(form, tensors);
 }
 
 }  // namespace

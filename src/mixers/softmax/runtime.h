@@ -14,8 +14,7 @@ namespace softmax {
 std::vector<RuntimeMixerRow> RuntimeMixers();
 }
 /// The latent variant (runtime_latent.cc).
-std::unique_ptr<RuntimeMixer> MakeLatent(const ModelConfig& layer,
-                                         const SoftmaxForm& form,
+std::unique_ptr<RuntimeMixer> MakeLatent(const SoftmaxForm& form,
                                          MixerTensors& tensors);
 /// Keys and values of a source, which a decoder reads (runtime_cross.cc).
 std::unique_ptr<RuntimeCross> MakeSoftmaxCross(const ModelConfig& layer);

@@ -21,8 +21,7 @@ constexpr int64_t kLatentRows = 16;
 // [R + S]; of `extra`: the queries, where a row makes them.
 class Latent final : public RuntimeMixer {
  public:
-  Latent(const ModelConfig& layer, const SoftmaxForm& form,
-         MixerTensors& tensors)
+  Latent(const SoftmaxForm& form, MixerTensors& tensors)
       : s_(form),
         step_{.scale = static_cast<float>(form.scale),
               .softcap = static_cast<float>(form.softcap)} {
@@ -43,7 +42,6 @@ class Latent final : public RuntimeMixer {
     key_ = tensors.Vector("key_projection.weight");
     value_ = tensors.Vector("value_projection.weight");
     if (s_.sinks) sinks_ = tensors.Vector("sinks");
-    eps_ = layer.norm_eps;
   }
 
   int64_t bytes() const override {
@@ -95,7 +93,7 @@ class Latent final : public RuntimeMixer {
 
  private:
   GatedNormOptions Norm(int64_t width) const {
-    return {.groups = 1, .width = width, .eps = eps_};
+    return {.groups = 1, .width = width, .eps = s_.norm_eps};
   }
 
   void MakeQueries(MixerBlock& block) const {
@@ -117,7 +115,7 @@ class Latent final : public RuntimeMixer {
     float* c = block.in[row] + latent_at_;
     GatedNormRow(Norm(s_.latent), c, nullptr, latent_norm_.data(), nullptr, c);
     if (s_.rotary == 0) return;
-    const float* angles = block.places[row];
+    const float* angles = block.places[row] + s_.angles();
     RotateHeads(angles, s_.rotary, 1, s_.shared, c + s_.latent);
     float* queries = Queries(block, row);
     for (int64_t head = 0; head < s_.heads; ++head) {
@@ -193,15 +191,13 @@ class Latent final : public RuntimeMixer {
   std::vector<float> query_norm_, latent_norm_;  // [width], [R]
   std::vector<float> key_, value_;               // [H (K - S), R], [H V, R]
   std::vector<float> sinks_;                     // [H]
-  double eps_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<RuntimeMixer> MakeLatent(const ModelConfig& layer,
-                                         const SoftmaxForm& form,
+std::unique_ptr<RuntimeMixer> MakeLatent(const SoftmaxForm& form,
                                          MixerTensors& tensors) {
-  return std::make_unique<Latent>(layer, form, tensors);
+  return std::make_unique<Latent>(form, tensors);
 }
 
 }  // namespace tarn::mixers

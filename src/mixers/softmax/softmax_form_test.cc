@@ -129,6 +129,43 @@ TEST(SoftmaxForm, RefusesWhatCannotBe) {
   EXPECT_EQ(Refused("local:local_context=3:window=2"), "");  // read by none
 }
 
+TEST(SoftmaxForm, LayersRotateAsTheySay) {
+  constexpr Positions kRotary = Positions::kRotary;
+  const ModelConfig config = Finished(LayersOf(
+      "full:rotate=false,full:own_rotary_base=50:rotary_width=4", kRotary));
+  EXPECT_EQ(config.rotary_bases, std::vector<double>{50.0});
+  EXPECT_EQ(config.RotaryWidth(), 4);  // of the first layer that rotates
+  const SoftmaxForm still(LayerView(config, 0)), own(LayerView(config, 1));
+  EXPECT_EQ(still.rotary, 0);
+  EXPECT_FALSE(still.plain());
+  EXPECT_EQ(own.rotary, 4);
+  EXPECT_EQ(own.angles(), 4);
+  EXPECT_EQ(ConfigFromJson(ConfigToJson(config)).Take(), config);
+  // Of the model where all layers have it, and with nothing to rotate, of none.
+  EXPECT_EQ(Finished(LayersOf("full:own_rotary_base=50", kRotary)).rotary_bases,
+            std::vector<double>{50.0});
+  EXPECT_TRUE(
+      Finished(LayersOf("full:own_rotary_base=50")).rotary_bases.empty());
+  EXPECT_EQ(Refused("full:rotate=false", kRotary), "positions");
+  EXPECT_EQ(Refused("full:rotary_width=4,full:rotary_width=2", kRotary),
+            "rotary_width");
+  EXPECT_EQ(
+      Refused("full:rotary_width=4,full:rotary_width=2:rotate=false", kRotary),
+      "");
+  EXPECT_EQ(Refused("full:own_rotary_base=0.5,full", kRotary),
+            "own_rotary_base");
+  ModelConfig many;
+  many.n_layers = 9;
+  many.positions = kRotary;
+  for (int i = 0; i < 9; ++i) {
+    many.layers.push_back(
+        {MixerKind("full"), {{"own_rotary_base", StrCat(i + 2)}}});
+  }
+  EXPECT_THROW(Finished(many), ArgumentError);
+  many.layers.pop_back();
+  EXPECT_EQ(Finished(many).rotary_bases.size(), 8u);
+}
+
 TEST(SoftmaxForm, NamesItsTensors) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(Tensors("full:key_heads=2:out_bias=false:sinks=true"),

@@ -86,6 +86,8 @@ std::vector<MixerSpec> Mixers() {
       .keys = SoftmaxKeys(),
       .reads = SoftmaxFormReads,
       .rotary_key = "rotary_width",
+      .rotate_key = kRotateKey,
+      .rotary_base_key = kRotaryBaseKey,
       .place = 1};
   MixerSpec local = full;
   local.name = "local";
@@ -102,7 +104,7 @@ std::vector<MixerSpec> Mixers() {
   topk.reads = [](const ModelConfig&) {
     return std::vector<const char*>{"topk", "attention_dropout"};
   };
-  topk.rotary_key = nullptr;
+  topk.rotary_key = topk.rotate_key = topk.rotary_base_key = nullptr;
   return {full, local, topk, Conditional(), Gated(full)};
 }
 

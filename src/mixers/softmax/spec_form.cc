@@ -62,6 +62,10 @@ void CheckSoftmaxForm(const ModelConfig& layer) {
     RefuseFor(layer, "rotary_width",
               StrCat("an even width up to d_key = ", s.d_key), StrCat(rotary));
   }
+  const double base = KeyOf<double>(layer, kRotaryBaseKey);
+  if (base != 0 && base < 1) {
+    RefuseFor(layer, kRotaryBaseKey, "0 or a base from 1", StrCat(base));
+  }
   if (s.latent > 0) {
     CheckLatent(layer, s);
   } else if (s.query_latent > 0 || s.shared > 0) {
@@ -149,6 +153,7 @@ std::vector<const char*> SoftmaxFormReads(const ModelConfig& layer) {
   const std::string_view name = Name(layer.attention);
   std::vector<const char*> keys = {"key_heads", "score_scale", "softcap",
                                    "sinks"};
+  const SoftmaxForm form(layer);
   const auto add = [&](std::initializer_list<const char*> more) {
     keys.insert(keys.end(), more);
   };
@@ -165,7 +170,10 @@ std::vector<const char*> SoftmaxFormReads(const ModelConfig& layer) {
       add({"query_latent_width", "shared_key_width"});
     }
   }
-  if (layer.positions == Positions::kRotary) add({"rotary_width"});
+  if (form.norm != HeadNorm::kNone || form.latent > 0) add({"head_norm_eps"});
+  if (layer.positions != Positions::kRotary) return keys;
+  add({kRotateKey});
+  if (KeyOf<bool>(layer, kRotateKey)) add({"rotary_width", kRotaryBaseKey});
   return keys;
 }
 

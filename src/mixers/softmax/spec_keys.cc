@@ -1,4 +1,5 @@
 #include "config/bounds.h"
+#include "mixers/softmax/form.h"
 #include "mixers/softmax/spec.h"
 
 namespace tarn::mixers {
@@ -39,7 +40,7 @@ std::vector<OwnKey> GatedSoftmaxKeys() {
        .help = "'gated-full' normalises queries and keys",
        .type = FlagKey{true}}};
   for (OwnKey& key : keys) key.section = "gated_softmax";
-  constexpr double kMostScore = 1e6;
+  constexpr double kMostScore = 1e6, kMostBase = 1e12;
   std::vector<OwnKey> form = {
       {.name = "window",
        .help =
@@ -56,6 +57,10 @@ std::vector<OwnKey> GatedSoftmaxKeys() {
        .help = "root mean square norm of queries and keys in 'full' and "
                "'local': each head, or all heads together",
        .type = WordKey{{"none", "head", "full"}, 0}},
+      {.name = "head_norm_eps",
+       .help = "eps of the norms of queries, keys and latent rows of softmax "
+               "attention; 0: norm_eps",
+       .type = RealKey{0.0, 1.0, 0.0}},
       {.name = "head_gate",
        .help = "sigmoid gates multiply the values of 'full' and 'local'",
        .type = FlagKey{false}},
@@ -69,6 +74,13 @@ std::vector<OwnKey> GatedSoftmaxKeys() {
       {.name = "sinks",
        .help = "a learned score of each head joins the sum of its softmax",
        .type = FlagKey{false}},
+      {.name = kRotateKey,
+       .help = "rotary positions rotate the queries and keys of these layers",
+       .type = FlagKey{true}},
+      {.name = kRotaryBaseKey,
+       .help = "base of the rotary frequencies of these layers, which are then "
+               "not scaled; 0: the model's, with its scaling",
+       .type = RealKey{0.0, kMostBase, 0.0}},
       {.name = "latent_width",
        .help = "width of the row from which 'full' makes keys and values; 0: "
                "none",

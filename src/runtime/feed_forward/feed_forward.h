@@ -45,7 +45,8 @@ class RuntimeFeedForward {
   /// Bytes of all weights as held.
   virtual int64_t bytes() const = 0;
   /// Floats of a row of `hidden`, and those it uses of a row of the block's
-  /// `in`, which the mixer no longer reads.
+  /// `in`, which the mixer no longer reads: a part with such floats cannot run
+  /// before the mixer, as parallel_residual asks.
   virtual int64_t hidden_width() const = 0;
   virtual int64_t in_width() const { return 0; }
 

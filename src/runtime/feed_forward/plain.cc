@@ -1,5 +1,5 @@
 // The parts made of two or three products (feed_forward/parts.cc): mlp,
-// swiglu, geglu, relu2, and none.
+// swiglu, geglu, geglu-tanh, relu2, and none.
 #include "config/feed_forward_form.h"
 #include "kernels/moe/passes.h"
 #include "runtime/feed_forward/feed_forward.h"
@@ -60,7 +60,7 @@ class FinishedPart final : public ProductPart {
   }
 };
 
-// geglu and relu2: the activation is a separate pass over the rows.
+// geglu, geglu-tanh and relu2: the activation is a separate pass over the rows.
 class PassedPart final : public ProductPart {
  public:
   PassedPart(const ModelConfig& layer, MixerTensors& tensors, bool gated,
@@ -99,10 +99,13 @@ class PassedPart final : public ProductPart {
 using Made = std::unique_ptr<RuntimeFeedForward>;
 
 Made MakeMlp(const ModelConfig& layer, MixerTensors& tensors) {
+  MatMulFinish finish = MatMulFinish::kGelu;
+  if (layer.activation == Activation::kRelu) finish = MatMulFinish::kRelu;
+  if (layer.activation == Activation::kGeluTanh) {
+    finish = MatMulFinish::kGeluTanh;
+  }
   return std::make_unique<FinishedPart>(layer, tensors, /*gated=*/false,
-                                        layer.activation == Activation::kRelu
-                                            ? MatMulFinish::kRelu
-                                            : MatMulFinish::kGelu);
+                                        finish);
 }
 
 Made MakeSwiglu(const ModelConfig& layer, MixerTensors& tensors) {
@@ -115,6 +118,11 @@ Made MakeGeglu(const ModelConfig& layer, MixerTensors& tensors) {
                                       ExpertActivation::kGelu);
 }
 
+Made MakeGegluTanh(const ModelConfig& layer, MixerTensors& tensors) {
+  return std::make_unique<PassedPart>(layer, tensors, /*gated=*/true,
+                                      ExpertActivation::kGeluTanh);
+}
+
 Made MakeRelu2(const ModelConfig& layer, MixerTensors& tensors) {
   return std::make_unique<PassedPart>(layer, tensors, /*gated=*/false,
                                       ExpertActivation::kRelu2);
@@ -125,11 +133,9 @@ Made MakeNone(const ModelConfig&, MixerTensors&) { return nullptr; }
 }  // namespace
 
 std::vector<RuntimeFeedForwardRow> PlainFeedForwards() {
-  return {{"mlp", MakeMlp},
-          {"swiglu", MakeSwiglu},
-          {"none", MakeNone},
-          {"geglu", MakeGeglu},
-          {"relu2", MakeRelu2}};
+  return {{"mlp", MakeMlp},     {"swiglu", MakeSwiglu},
+          {"none", MakeNone},   {"geglu", MakeGeglu},
+          {"relu2", MakeRelu2}, {"geglu-tanh", MakeGegluTanh}};
 }
 
 }  // namespace tarn

@@ -33,8 +33,8 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       state_(state),
       max_tokens_(options.max_tokens),
-      sequence_(tokenizer,
-                {options.sampler, options.stop_tokens, options.stop_texts}) {
+      sequence_(tokenizer, {options.sampler, options.stop_tokens,
+                            options.stop_texts, options.begins_text}) {
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
     throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
   }

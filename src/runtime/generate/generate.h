@@ -23,10 +23,11 @@ constexpr int64_t kAutoTokens = INT64_MIN;
 constexpr int64_t kDefaultTokens = 256;
 
 struct GenerateOptions {
-  SamplerOptions sampler;
-  int64_t max_tokens = kAutoTokens;  // to generate, >= 0 or kAutoTokens
-  std::vector<int32_t> stop_tokens;  // as in SequenceOptions
-  std::vector<std::string> stop_texts;
+  SamplerOptions sampler = {};
+  int64_t max_tokens = kAutoTokens;       // to generate, >= 0 or kAutoTokens
+  std::vector<int32_t> stop_tokens = {};  // as in SequenceOptions
+  std::vector<std::string> stop_texts = {};
+  bool begins_text = false;  // as in SequenceOptions
 };
 
 /// A text as it grows, for callers that ask for the next token. A draw is a

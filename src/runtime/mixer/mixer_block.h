@@ -51,8 +51,8 @@ class MixerBlock {
   Rows out;     // [out().inputs()]: what its last product reads
   Rows extra;   // [row_floats()] of the mixer
   Rows passed;  // what the first layer that passes rows on made for the others
-  Rows
-      places;  // cosines and sines of rotary positions, half RotaryWidth() each
+  Rows places;  // cosines and sines of rotary positions, half RotaryWidth()
+                // each, in the model's table and those of rotary_bases
   std::vector<int64_t> positions;  // [rows]
   std::vector<Segment> segments;
 

@@ -27,6 +27,7 @@ struct Kind {
   // Mixed layers, with RMS norms and SwiGLU; empty: one kind, with neither.
   const char* layers = "";
   FeedForwardKind feed_forward = FeedForwardOf("swiglu");  // of mixed layers
+  bool parallel = false;  // with GELUs that have a tanh
 };
 
 const Kind kKinds[] = {
@@ -65,7 +66,7 @@ const Kind kKinds[] = {
     {"DecayFamilies", MixerKind("linear"), Positions::kRotary,
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
-     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1"},
+     "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
     {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},
@@ -109,6 +110,18 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kAfter, "rwkv7,linear,full",
      FeedForwardOf("channel-mix")},
+    {"NormsByLayer", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "gdn,full:norm=after,linear:norm=post"},
+    {"LayersRotateByThemselves", MixerKind("linear"), Positions::kRotary,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "full:rotate=false,full:own_rotary_base=50:window=9,linear",
+     FeedForwardOf("geglu-tanh")},
+    {"ParallelResidual", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre, "full,gdn,linear", FeedForwardOf("mlp"),
+     /*parallel=*/true},
 };
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
@@ -126,10 +139,13 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
     SetKey(config_, "denominator", GetParam().denominator);
     config_.norm = GetParam().norm;
     if (config_.norm == Norm::kPost) config_.activation = Activation::kRelu;
+    config_.parallel_residual = GetParam().parallel;
+    if (GetParam().parallel) config_.activation = Activation::kGeluTanh;
     if (!config_.HasPlainSums()) {
       config_.embedding_factor = 3.0;
       config_.residual_factor = 0.5;
       config_.logit_factor = 0.25;
+      config_.logit_softcap = 1.5;
       config_.norm_offset = 1.0;
     }
     if (*GetParam().layers != '\0') {

@@ -1,7 +1,5 @@
 #include "runtime/model/files.h"
 
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "core/file.h"
@@ -17,42 +15,19 @@ constexpr const char* kConfigFile = "config.json";
 
 }  // namespace
 
-Error InFolder(const std::string& dir, const Error& error) {
-  if (error.wanted().empty()) {
-    return Error(error.code(), StrCat(dir, "/", error.what()));
-  }
-  return Error(error.code(), StrCat(dir, "/", error.where()), error.wanted(),
-               error.given());
-}
-
-Result<ModelConfig> ReadModelConfig(const std::string& dir) {
-  const Result<std::string> text =
-      ReadFile(dir + "/config.json", kMaxConfigBytes);
-  if (!text.ok()) return text.error();
-  const bool published = IsPublishedConfig(text.value());
-  Result<ModelConfig> config = published
-                                   ? ImportConfig(text.value(), kConfigFile)
-                                   : ConfigFromJson(text.value());
-  if (!config.ok()) return InFolder(dir, config.error());
-  std::error_code none;
-  if (!published || std::filesystem::exists(dir + "/tokenizer.json", none)) {
-    return config;
-  }
-  // Without a tokenizer its texts are decimal ids.
-  ModelConfig numbers = std::move(config).Take();
-  numbers.tokenizer = TokenizerKind::kIds;
-  return numbers;
-}
-
-Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
-    const std::string& dir, const ModelConfig& config, bool use_mmap) {
-  auto source = OpenWeightSource(dir, use_mmap);
-  if (!source.ok()) return source;
+Result<Tokenizer> OpenTokenizer(const std::string& dir,
+                                const ModelConfig& config) {
   const Result<std::string> text =
       ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.error();
-  if (!IsPublishedConfig(text.value())) return source;
-  return ImportWeights(text.value(), config, std::move(source).Take());
+  if (!IsPublishedConfig(text.value()) ||
+      config.tokenizer == TokenizerKind::kIds) {
+    return Tokenizer::Open(dir, config);
+  }
+  Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(dir);
+  if (!tokenizer.ok()) return tokenizer;
+  if (auto error = tokenizer.value().CheckFits(config)) return *error;
+  return tokenizer;
 }
 
 Result<ModelFiles> OpenModelFiles(const std::string& dir,

@@ -175,6 +175,17 @@ const ConfigVariant kVariants[] = {
     {"RetNet", [](ModelConfig& c) { SetLayers(c, "retnet"); }},
     {"Lightning", [](ModelConfig& c) { SetLayers(c, "lightning"); }},
     {"Mamba1", [](ModelConfig& c) { SetLayers(c, "mamba1"); }},
+    {"ShortConv", [](ModelConfig& c) { SetLayers(c, "short-conv"); }},
+    {"RgLru", [](ModelConfig& c) { SetLayers(c, "rg-lru"); }},
+    {"Mlstm", [](ModelConfig& c) { SetLayers(c, "mlstm"); }},
+    {"MlstmUncapped",
+     [](ModelConfig& c) { SetLayers(c, "mlstm:gate_softcap=0.0,full"); }},
+    {"GatedConvolutions",
+     [](ModelConfig& c) {
+       SetLayers(c,
+                 "short-conv:conv_bias=true:conv_width=7:d_value=9,"
+                 "rg-lru:conv_width=0");
+     }},
     {"Mamba2", [](ModelConfig& c) { SetLayers(c, "mamba2"); }},
     {"Gla", [](ModelConfig& c) { SetLayers(c, "gla"); }},
     {"Hgrn2", [](ModelConfig& c) { SetLayers(c, "hgrn2"); }},
@@ -286,6 +297,14 @@ const ConfigVariant kVariants[] = {
        c.norm = Norm::kBoth;
        c.input_norm = true;
        c.norm_kind = NormKind::kRms;
+     }},
+    {"GatedBiases",
+     [](ModelConfig& c) {
+       c.n_layers = 4;
+       SetLayers(c,
+                 "mamba2:recurrent_in_bias=true,kda:recurrent_in_bias=true:"
+                 "recurrent_out_bias=true,hgrn2:recurrent_in_bias=true,"
+                 "mamba1:recurrent_in_bias=true:recurrent_out_bias=true");
      }},
     {"Hgrn2LearnedBounds",
      [](ModelConfig& c) {

@@ -8,6 +8,7 @@
 #include "config/model_config.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "importers/generation_config.h"
 #include "runtime/model/files.h"
 #include "runtime/model/labels.h"
 #include "text/tokenizer.h"
@@ -88,7 +89,7 @@ void CheckTokenizer(const std::string& dir,
                     std::vector<Error>& problems) {
   if (config.has_value()) {
     if (config->task == Task::kCtc) return;  // reads frames, not tokens
-    Result<Tokenizer> tokenizer = Tokenizer::Open(dir, *config);
+    Result<Tokenizer> tokenizer = OpenTokenizer(dir, *config);
     if (!tokenizer.ok()) problems.push_back(tokenizer.error());
     return;
   }
@@ -103,6 +104,10 @@ VerifyReport VerifyModel(const std::string& dir) {
   VerifyReport report;
   const std::optional<ModelConfig> config = CheckConfig(dir, report.problems);
   CheckTokenizer(dir, config, report.problems);
+  if (config.has_value()) {
+    const auto generation = ReadGenerationConfig(dir);
+    if (!generation.ok()) report.problems.push_back(generation.error());
+  }
   if (config.has_value() && HasLabels(config->task)) {
     const auto labels = ReadLabels(dir, *config);
     if (!labels.ok()) report.problems.push_back(labels.error());

@@ -2,15 +2,45 @@
 
 #include <utility>
 
+#include "importers/generation_config.h"
+#include "runtime/model/files.h"
+
 namespace tarn {
+namespace {
+
+Result<GenerationDefaults> DefaultsOf(const std::string& dir,
+                                      const Tokenizer& tokenizer) {
+  Result<PublishedGeneration> read = ReadGenerationConfig(dir);
+  if (!read.ok()) return read.error();
+  const PublishedGeneration published = std::move(read).Take();
+  GenerationDefaults defaults;
+  for (const int32_t token : published.stop_tokens) {
+    // Ids that stand for no text are never drawn.
+    if (token < tokenizer.vocab_size()) defaults.stop_tokens.push_back(token);
+  }
+  if (published.sampling) {
+    const PublishedSampling& sampling = *published.sampling;
+    defaults.sampler.temperature = sampling.temperature;
+    defaults.sampler.top_k = sampling.top_k;
+    defaults.sampler.top_p = sampling.top_p;
+    defaults.sampler.min_p = sampling.min_p;
+    defaults.sampler_given = true;
+  }
+  return defaults;
+}
+
+}  // namespace
 
 Result<LoadedModel> LoadedModel::Open(const std::string& dir,
                                       const ModelOptions& options) {
   Result<Model> model = Model::Open(dir, options);
   if (!model.ok()) return model.error();
-  Result<Tokenizer> tokenizer = Tokenizer::Open(dir, model.value().config());
+  Result<Tokenizer> tokenizer = OpenTokenizer(dir, model.value().config());
   if (!tokenizer.ok()) return tokenizer.error();
-  return LoadedModel{std::move(model).Take(), std::move(tokenizer).Take()};
+  Result<GenerationDefaults> defaults = DefaultsOf(dir, tokenizer.value());
+  if (!defaults.ok()) return defaults.error();
+  return LoadedModel{std::move(model).Take(), std::move(tokenizer).Take(),
+                     std::move(defaults).Take()};
 }
 
 }  // namespace tarn

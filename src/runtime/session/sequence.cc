@@ -32,6 +32,7 @@ void Sequence::Begin(std::span<const int32_t> prompt, int64_t max_tokens) {
   end_ = max_tokens > 0 ? SequenceEnd::kNone : SequenceEnd::kBudget;
   text_.clear();
   stops_.Reset();
+  progress_ = {};
 }
 
 void Sequence::Consumed(size_t count) {
@@ -63,7 +64,11 @@ int32_t Sequence::Draw(std::span<const float> logits, uint64_t position) {
   consumed_ = 0;
   ++tokens_;
   bytes_.clear();
-  tokenizer_.Decode(token, bytes_);
+  if (options_.begins_text) {
+    tokenizer_.Decode(token, progress_, bytes_);
+  } else {
+    tokenizer_.Decode(token, bytes_);
+  }
   if (stops_.Push(bytes_, text_)) {
     end_ = SequenceEnd::kStopText;
   } else if (tokens_ >= max_tokens_) {

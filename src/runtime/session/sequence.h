@@ -22,6 +22,9 @@ struct SequenceOptions {
   std::vector<int32_t> stop_tokens;
   /// Texts that end it; text() gives neither them nor what follows them.
   std::vector<std::string> stop_texts;
+  /// The drawn text is one by itself, such as an answer: a space that the
+  /// tokenizer puts before texts is taken away.
+  bool begins_text = false;
 };
 
 enum class SequenceEnd {
@@ -74,6 +77,7 @@ class Sequence {
   const Tokenizer& tokenizer_;
   SequenceOptions options_;  // stop tokens sorted
   StopTexts stops_;
+  DecodeProgress progress_;
   std::vector<int32_t> pending_;  // consumed from the front
   size_t consumed_ = 0;
   int64_t max_tokens_ = 0, tokens_ = 0;

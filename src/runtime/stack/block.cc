@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/activation/activation.h"
+#include "kernels/gate_rows/gate_rows.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "runtime/state/float_runs.h"
@@ -246,8 +247,14 @@ void Block::FeedForward(const LayerWeights& w, int64_t layer) {
 }
 
 void Block::ScaleLogits(float* logits) const {
-  if (config_.logit_factor == 1.0) return;
-  ScaleRow(static_cast<float>(config_.logit_factor), config_.Outputs(), logits);
+  const double cap = config_.logit_softcap;
+  const double factor =
+      cap == 0 ? config_.logit_factor : config_.logit_factor / cap;
+  const int64_t count = config_.Outputs();
+  if (factor != 1.0) ScaleRow(static_cast<float>(factor), count, logits);
+  if (cap == 0) return;
+  TanhRow(logits, count, logits);
+  ScaleRow(static_cast<float>(cap), count, logits);
 }
 
 void Block::FinalRow(int64_t row, float* out) const {

@@ -41,7 +41,7 @@ class Block : public MixerBlock {
   /// x = closing(x + residual_factor after(FFN(before(x)))); nothing for a
   /// layer without a part.
   void FeedForward(const LayerWeights& w, int64_t layer);
-  /// logits *= logit_factor, in place.
+  /// logits times logit_factor under logit_softcap, in place.
   void ScaleLogits(float* logits) const;
   /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;

@@ -39,9 +39,11 @@ void Encoder::Run() {
   EmbedRows();
   for (const LayerWeights& w : weights_.layers) {
     Project(w.mixer_norms, w.mixer->in(), in);
+    // No part of an encoder has a state.
+    if (config_.parallel_residual) FeedForward(w, 0);
     w.mixer->MixSequences(*this);
     AddOut(w.mixer_norms, w.mixer->out());
-    FeedForward(w, 0);  // no part of an encoder has a state
+    if (!config_.parallel_residual) FeedForward(w, 0);
   }
   if (!config_.final_norm) return;
   ForRows(config_.d_model, [&](int64_t row) { FinalRow(row, x_[row]); });

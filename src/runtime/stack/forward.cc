@@ -55,6 +55,8 @@ void Forward::Prepare() {
 void Forward::RunLayer(int64_t layer) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
   Project(w.mixer_norms, w.mixer->in(), in);
+  // What the mixer reads is in `in`, so that x may already take a sum.
+  if (config_.parallel_residual) FeedForward(w, layer);
   w.mixer->Mix(*this, layer);
   AddOut(w.mixer_norms, w.mixer->out());
   if (cross_ != nullptr) {
@@ -62,7 +64,7 @@ void Forward::RunLayer(int64_t layer) {
     cross_->Read(*this, layer);
     AddOut(w.cross_norms, w.cross.out);
   }
-  FeedForward(w, layer);
+  if (!config_.parallel_residual) FeedForward(w, layer);
 }
 
 // Computes logits for the rows that were asked for, and no others. The rows are

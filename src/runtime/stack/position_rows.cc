@@ -20,11 +20,18 @@ size_t Place(int64_t position) {
 PositionRows::PositionRows(const ModelConfig& config)
     : rotary_(config.positions == Positions::kRotary) {
   if (rotary_) {
-    width_ = config.RotaryWidth();
+    table_width_ = config.RotaryWidth();
+    const int64_t tables = 1 + static_cast<int64_t>(config.rotary_bases.size());
+    width_ = tables * table_width_;
     factors_.resize(static_cast<size_t>(width_ / 2));
-    RotaryFrequencies(width_, config.rotary_base, config.Scaling(),
-                      factors_.data());
+    double* frequencies = factors_.data();
+    RotaryFrequencies(table_width_, config.rotary_base, config.Scaling(),
+                      frequencies);
     magnitude_ = RotaryMagnitude(config.Scaling());
+    for (const double base : config.rotary_bases) {
+      frequencies += table_width_ / 2;
+      RotaryFrequencies(table_width_, base, frequencies);
+    }
   } else if (config.positions == Positions::kSinusoidal) {
     width_ = config.position_combine == PositionCombine::kConcat
                  ? config.d_model - config.EmbeddingWidth()
@@ -77,8 +84,14 @@ void PositionRows::Get(int64_t position, float* out) const {
 
 void PositionRows::Compute(int64_t position, float* out) const {
   if (rotary_) {
-    RotaryRow(position, width_, factors_.data(), out, out + width_ / 2,
-              magnitude_);
+    double magnitude = magnitude_;
+    const double* frequencies = factors_.data();
+    for (const float* end = out + width_; out < end; out += table_width_) {
+      RotaryRow(position, table_width_, frequencies, out,
+                out + table_width_ / 2, magnitude);
+      frequencies += table_width_ / 2;
+      magnitude = 1.0;
+    }
   } else {
     SinusoidalRow(position, width_, factors_.data(), out);
   }

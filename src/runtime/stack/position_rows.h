@@ -20,7 +20,8 @@ class PositionRows {
   explicit PositionRows(const ModelConfig& config);
 
   /// Floats of a row: the sinusoidal entries, or [d_key / 2 cosines | d_key / 2
-  /// sines] of rotary positions; 0 when positions are not computed.
+  /// sines] of rotary positions, the model's and then those of each of
+  /// config.rotary_bases; 0 when positions are not computed.
   int64_t width() const { return width_; }
   /// Takes places for the positions (>= 0) that have none; returns those to
   /// Fill. Where two positions share a place, the first keeps it.
@@ -37,8 +38,9 @@ class PositionRows {
 
   bool rotary_ = false;
   int64_t width_ = 0;
-  std::vector<double> factors_;   // periods or frequencies
-  double magnitude_ = 1.0;        // of cosines and sines
+  int64_t table_width_ = 0;       // of one of the rotary tables in a row
+  std::vector<double> factors_;   // periods or frequencies, table by table
+  double magnitude_ = 1.0;        // of cosines and sines of the first table
   std::vector<int64_t> kept_;     // position at each place, -1: none
   std::vector<int64_t> claimed_;  // number of the call that took the place
   std::vector<int64_t> to_fill_;

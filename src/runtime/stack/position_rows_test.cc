@@ -23,8 +23,14 @@ void ExpectRow(const PositionRows& rows, const ModelConfig& config,
   std::vector<float> got(static_cast<size_t>(width)), want(got.size());
   rows.Get(position, got.data());
   if (config.positions == Positions::kRotary) {
-    RotaryRow(position, width, config.rotary_base, want.data(),
-              want.data() + width / 2);
+    const int64_t one =
+        width / static_cast<int64_t>(1 + config.rotary_bases.size());
+    std::vector<double> bases = config.rotary_bases;
+    bases.insert(bases.begin(), config.rotary_base);
+    for (size_t i = 0; i < bases.size(); ++i) {
+      float* row = want.data() + static_cast<int64_t>(i) * one;
+      RotaryRow(position, one, bases[i], row, row + one / 2);
+    }
   } else {
     SinusoidalRow(position, width, want.data());
   }
@@ -53,6 +59,19 @@ TEST(PositionRowsTest, KeptOrComputedTheSameBits) {
     Block(rows, config, {5}, 1);
     ExpectRow(rows, config, 77);  // never claimed
   }
+}
+
+TEST(PositionRowsTest, EachBaseOfALayerHasItsTable) {
+  ModelConfig config;
+  config.positions = Positions::kRotary;
+  config.layers = LayersFromText(
+      "full,full:own_rotary_base=50,full:own_rotary_base=7,"
+      "full:own_rotary_base=50");
+  FinishConfig(config);
+  PositionRows rows(config);
+  EXPECT_EQ(rows.width(), 3 * config.d_key);
+  Block(rows, config, {0, 1, 100000}, 3);
+  ExpectRow(rows, config, 77);
 }
 
 TEST(PositionRowsTest, WhatWasNotFilledIsClaimedAgain) {

@@ -227,15 +227,23 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
   w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
     w.cross = PackCross(packer, config, layer + "cross_attention.");
-    w.cross_norms = packer.Norms(layer + "norm2", config);
+    w.cross_norms = packer.Norms(layer + "norm2", view);
   }
   LayerTensors part(packer, layer, i, passed);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
-  w.mixer_norms = packer.Norms(layer + "norm1", config);
+  if (config.parallel_residual && w.feed_forward != nullptr &&
+      w.feed_forward->in_width() > 0) {
+    throw ArgumentError(
+        "parallel_residual",
+        StrCat("false with feed_forward '", Name(view.feed_forward),
+               "', which uses the rows of the mixer"),
+        "true");
+  }
+  w.mixer_norms = packer.Norms(layer + "norm1", view);
   if (w.feed_forward != nullptr) {
     w.feed_forward_norms =
-        packer.Norms(layer + (cross ? "norm3" : "norm2"), config);
+        packer.Norms(layer + (cross ? "norm3" : "norm2"), view);
   }
   return w;
 }

@@ -18,7 +18,8 @@ class BpeTokens final : public TokenizerForm {
   }
   Result<std::vector<int32_t>> Encode(
       std::string_view text, const EncodeOptions& options) const override {
-    return tokenizer_.Encode(text, options.allow_special, options.offset);
+    return tokenizer_.Encode(text, {options.allow_special, options.data},
+                             options.offset);
   }
   void Decode(int32_t token, std::string& out) const override {
     out += tokenizer_.Bytes(token);

@@ -27,6 +27,10 @@ class PipelineTokens final : public TokenizerForm {
   void Decode(int32_t token, std::string& out) const override {
     tokenizer_.Decode(token, out);
   }
+  void DecodeNext(int32_t token, DecodeProgress& progress,
+                  std::string& out) const override {
+    tokenizer_.Decode(token, progress, out);
+  }
   std::string DecodeAll(std::span<const int32_t> tokens) const override {
     return tokenizer_.Decode(tokens, DecodedBytes::kAsTheyAre, false);
   }

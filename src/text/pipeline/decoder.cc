@@ -82,6 +82,23 @@ std::string Decoded(const DecoderStep& step, std::string text, bool first) {
   }
 }
 
+// What a text's next part adds once the step has stripped its beginning.
+std::string StripBeginning(const DecoderStep& step, std::string text,
+                           DecodeProgress& progress) {
+  if (progress.stripped == DecodeProgress::kDone) return text;
+  progress.held += text;
+  while (progress.stripped < step.left && !step.content.empty() &&
+         progress.held.starts_with(step.content)) {
+    progress.held.erase(0, step.content.size());
+    ++progress.stripped;
+  }
+  const bool waits =
+      progress.stripped < step.left && step.content.starts_with(progress.held);
+  if (waits) return "";
+  progress.stripped = DecodeProgress::kDone;
+  return std::move(progress.held);
+}
+
 }  // namespace
 
 int ByteOfToken(const std::string& text) {
@@ -109,6 +126,12 @@ std::string DecodeTokens(const std::vector<DecoderStep>& steps, Texts texts,
 
 void DecodeToken(const std::vector<DecoderStep>& steps, std::string text,
                  std::string& out) {
+  DecodeProgress middle{.begun = true, .stripped = DecodeProgress::kDone};
+  DecodeToken(steps, std::move(text), middle, out);
+}
+
+void DecodeToken(const std::vector<DecoderStep>& steps, std::string text,
+                 DecodeProgress& progress, std::string& out) {
   bool fused = false;
   for (const DecoderStep& step : steps) {
     if (step.kind == DecoderStep::Kind::kFuse) {
@@ -116,11 +139,14 @@ void DecodeToken(const std::vector<DecoderStep>& steps, std::string text,
     } else if (step.kind == DecoderStep::Kind::kByteFallback) {
       const int byte = ByteOfToken(text);
       if (byte >= 0) text.assign(1, static_cast<char>(byte));
-    } else if (step.kind != DecoderStep::Kind::kStrip || !fused) {
-      // After Fuse the ends are those of the whole text.
-      text = Decoded(step, std::move(text), false);
+    } else if (step.kind == DecoderStep::Kind::kStrip && fused) {
+      // The ends are those of the whole text.
+      text = StripBeginning(step, std::move(text), progress);
+    } else {
+      text = Decoded(step, std::move(text), !progress.begun);
     }
   }
+  progress.begun = true;
   out += text;
 }
 

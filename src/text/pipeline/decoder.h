@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "text/tokenizer.h"
+
 namespace tarn {
 
 struct DecoderStep {
@@ -36,6 +38,11 @@ std::string DecodeTokens(const std::vector<DecoderStep>& steps,
 /// they are.
 void DecodeToken(const std::vector<DecoderStep>& steps, std::string text,
                  std::string& out);
+
+/// The same within a text that begins with `progress`, which is that of one
+/// Strip after Fuse.
+void DecodeToken(const std::vector<DecoderStep>& steps, std::string text,
+                 DecodeProgress& progress, std::string& out);
 
 /// The byte that a token "<0x41>" stands for, or -1.
 int ByteOfToken(const std::string& text);

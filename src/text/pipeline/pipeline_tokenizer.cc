@@ -139,20 +139,25 @@ Result<std::vector<int32_t>> PipelineTokenizer::Encode(
     std::string_view text, const EncodeOptions& options) const {
   Work work{options, options.offset, {}, {}};
   if (options.add_special) work.ids = definition_.before;
-  raw_.VisitParts(
-      text, options.allow_special, [&](int32_t id, std::string_view part) {
-        if (id >= 0) {
-          work.ids.push_back(id);
-          return true;
-        }
-        const auto at = static_cast<uint64_t>(part.data() - text.data());
-        work.offset = options.offset + at;
-        if (definition_.normalizers.empty()) {
-          return EncodePart(part, at == 0, work);
-        }
-        return EncodePart(Normalize(definition_.normalizers, part), at == 0,
-                          work);
-      });
+  const SpecialScope scope{options.allow_special, options.data};
+  raw_.VisitParts(text, scope, [&](int32_t id, std::string_view part) {
+    if (id >= 0) {
+      work.ids.push_back(id);
+      return true;
+    }
+    const auto at = static_cast<size_t>(part.data() - text.data());
+    work.offset = options.offset + at;
+    const bool changes = !definition_.normalizers.empty();
+    const std::string changed =
+        changes ? Normalize(definition_.normalizers, part) : std::string();
+    const std::string_view normalised = changes ? changed : part;
+    std::vector<ByteRange> data;
+    if (normalised_.has_special() && !options.data.empty()) {
+      data = DataOf(part, RangesWithin(options.data, at, at + part.size()),
+                    normalised);
+    }
+    return EncodePart(normalised, at == 0, data, work);
+  });
   if (work.error) return *work.error;
   if (options.add_special) {
     work.ids.insert(work.ids.end(), definition_.after.begin(),
@@ -161,7 +166,22 @@ Result<std::vector<int32_t>> PipelineTokenizer::Encode(
   return std::move(work.ids);
 }
 
+std::vector<ByteRange> PipelineTokenizer::DataOf(
+    std::string_view part, std::span<const ByteRange> data,
+    std::string_view normalised) const {
+  // What comes before a text comes before its first piece alone.
+  std::vector<NormalizerStep> later = definition_.normalizers;
+  std::erase_if(later, [](const NormalizerStep& step) {
+    return step.kind == NormalizerStep::Kind::kPrepend;
+  });
+  return RangesAfter(
+      part, data, normalised, [&](std::string_view piece, bool first) {
+        return Normalize(first ? definition_.normalizers : later, piece);
+      });
+}
+
 bool PipelineTokenizer::EncodePart(std::string_view text, bool first,
+                                   std::span<const ByteRange> data,
                                    Work& work) const {
   const auto encode_piece = [&](std::string_view piece) {
     const size_t bad = model_->Encode(piece, work.ids);
@@ -180,7 +200,8 @@ bool PipelineTokenizer::EncodePart(std::string_view text, bool first,
     return false;
   };
   return normalised_.VisitParts(
-      text, work.options.allow_special, [&](int32_t id, std::string_view part) {
+      text, {work.options.allow_special, data},
+      [&](int32_t id, std::string_view part) {
         if (id >= 0) {
           work.ids.push_back(id);
           return true;
@@ -192,6 +213,13 @@ bool PipelineTokenizer::EncodePart(std::string_view text, bool first,
 
 void PipelineTokenizer::Decode(int32_t id, std::string& out) const {
   DecodeToken(definition_.decoders, TextOf(id), out);
+}
+
+void PipelineTokenizer::Decode(int32_t id, DecodeProgress& progress,
+                               std::string& out) const {
+  // As in Decode of all: an id without a token is no part of the text.
+  if (definition_.tokens[static_cast<size_t>(id)].empty()) return;
+  DecodeToken(definition_.decoders, TextOf(id), progress, out);
 }
 
 std::string PipelineTokenizer::Decode(std::span<const int32_t> ids,

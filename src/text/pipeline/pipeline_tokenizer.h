@@ -29,6 +29,7 @@ class PipelineTokenizer {
                                       const EncodeOptions& options) const;
   /// id: in range.
   void Decode(int32_t id, std::string& out) const;
+  void Decode(int32_t id, DecodeProgress& progress, std::string& out) const;
   std::string Decode(std::span<const int32_t> ids, DecodedBytes bytes,
                      bool skip_special) const;
   /// Id of the added token with this content, or -1.
@@ -36,7 +37,11 @@ class PipelineTokenizer {
 
  private:
   struct Work;  // of one call
-  bool EncodePart(std::string_view part, bool first, Work& work) const;
+  bool EncodePart(std::string_view part, bool first,
+                  std::span<const ByteRange> data, Work& work) const;
+  std::vector<ByteRange> DataOf(std::string_view part,
+                                std::span<const ByteRange> data,
+                                std::string_view normalised) const;
   AddedTokens Group(bool normalised) const;
   const std::string& TextOf(int32_t id) const;
   std::vector<bool> Reserved() const;

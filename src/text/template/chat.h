@@ -19,16 +19,16 @@ struct ChatToolCall {
 };
 
 struct ChatMessage {
-  std::string role;
-  std::string content;
+  std::string role = {};
+  std::string content = {};
   /// Instead of `content`: a list of parts ({"type": "text", "text": ...}), or
   /// null for none. Discarded: `content` is used.
   nlohmann::ordered_json parts = nlohmann::ordered_json::value_t::discarded;
   /// The model's reasoning; templates find it as reasoning_content and
   /// thinking.
-  std::optional<std::string> reasoning;
-  std::vector<ChatToolCall> tool_calls;
-  std::string tool_call_id, name;  // of a tool's result; empty: none
+  std::optional<std::string> reasoning = {};
+  std::vector<ChatToolCall> tool_calls = {};
+  std::string tool_call_id = {}, name = {};  // of a tool's result; empty: none
 };
 
 struct Chat {

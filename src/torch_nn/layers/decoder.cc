@@ -24,7 +24,7 @@ DecoderLayerImpl::DecoderLayerImpl(const ModelConfig& config, int64_t index)
       MakeMixer(CrossView(config),
                 MixerPlace{/*causal=*/false, /*cross=*/true, first + 1}));
   feed_forward_ = MakeFeedForward(*this, view);
-  sums_ = std::make_unique<ResidualSums>(*this, config, 3);
+  sums_ = std::make_unique<ResidualSums>(*this, view, 3);
 }
 
 torch::Tensor DecoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,

@@ -160,7 +160,7 @@ Frames CheckFrames(const char* where, const torch::Tensor& frames,
 }
 
 PredictorImpl::PredictorImpl(const ModelConfig& config)
-    : factor_(config.logit_factor) {
+    : factor_(config.logit_factor), softcap_(config.logit_softcap) {
   torch::NoGradGuard no_grad;
   // Both begin as those of torch::nn::Linear: U(+-1/sqrt(inputs)).
   const double bound = 1.0 / std::sqrt(static_cast<double>(config.d_model));
@@ -177,9 +177,10 @@ PredictorImpl::PredictorImpl(const ModelConfig& config)
 
 torch::Tensor PredictorImpl::forward(const torch::Tensor& x,
                                      const torch::Tensor& embedding) {
-  const torch::Tensor logits =
+  torch::Tensor logits =
       torch::linear(x, weight.defined() ? weight : embedding, bias);
-  return factor_ == 1.0 ? logits : logits * factor_;
+  if (factor_ != 1.0) logits = logits * factor_;
+  return softcap_ == 0 ? logits : torch::tanh(logits / softcap_) * softcap_;
 }
 
 }  // namespace tarn::nn

@@ -95,7 +95,7 @@ class PredictorImpl : public torch::nn::Module {
   torch::Tensor bias;    // undefined without head_bias
 
  private:
-  double factor_;
+  double factor_, softcap_;
 };
 TORCH_MODULE(Predictor);
 

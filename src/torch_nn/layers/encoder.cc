@@ -3,7 +3,7 @@
 namespace tarn::nn {
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config, MixerPlace place)
-    : dropout_(config.dropout) {
+    : dropout_(config.dropout), parallel_(config.parallel_residual) {
   attention = register_module("attention", MakeMixer(config, place));
   feed_forward_ = MakeFeedForward(*this, config, place);
   sums_ = std::make_unique<ResidualSums>(*this, config,
@@ -23,8 +23,9 @@ torch::Tensor EncoderLayerImpl::Rest(const torch::Tensor& x, const Mixed& mixed,
   const torch::Tensor mixed_in =
       sums_->Add(0, x, Projected(mixed), mixed.bias, dropout);
   if (feed_forward_ == nullptr) return mixed_in;
-  const torch::Tensor hidden = (*feed_forward_)(
-      sums_->Input(1, mixed_in), ops::DrawDropout(dropout), places);
+  const torch::Tensor hidden =
+      (*feed_forward_)(sums_->Input(1, parallel_ ? x : mixed_in),
+                       ops::DrawDropout(dropout), places);
   return sums_->Add(1, mixed_in, hidden, feed_forward_->OutputBias(), dropout);
 }
 

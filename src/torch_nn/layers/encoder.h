@@ -53,6 +53,7 @@ class EncoderLayerImpl : public torch::nn::Module {
   torch::Tensor Rest(const torch::Tensor& x, const Mixed& mixed,
                      const RowPlaces& places) const;
   double dropout_;
+  bool parallel_;
   std::unique_ptr<FeedForward> feed_forward_;  // null: none
   std::unique_ptr<ResidualSums> sums_;         // of one part without it
 };

@@ -62,7 +62,7 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows();
 /// The part of layer.feed_forward, registered in `owner`; null for a layer
 /// without one. Each map is initialised as in torch::nn::Linear.
 ///   mlp     linear2(drop(act(linear1(x)))): linear1 [F, D], linear2 [D, F],
-///           with biases; act relu or exact gelu (config.activation)
+///           with biases; act relu or a gelu (config.activation)
 ///   swiglu  linear2(drop(silu(linear1(x)) * linear3(x))): linear1 and linear3
 ///           [F, D], linear2 [D, F], without biases (Shazeer 2020, eq. (6))
 ///   channel-mix  linear2(drop(relu(linear1(x + token_shift * (x' - x)))^2)),
@@ -73,6 +73,7 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows();
 ///           gate [D, D], and gate_shift [D], which begins as token_shift
 ///   geglu   linear2(drop(gelu(linear1(x)) * linear3(x))), the exact gelu, as
 ///           swiglu otherwise
+///   geglu-tanh   the same with gelu's form that has a tanh
 ///   relu2   linear2(drop(relu(linear1(x))^2)), without biases
 ///   moe     a mixture of experts (feed_forward/moe_form.h): router, experts,
 ///   shared

@@ -29,6 +29,10 @@ torch::Tensor Dropped(const torch::Tensor& x, const ops::Dropout& dropout) {
   return ops::ResidualNorm(dropped).s;
 }
 
+torch::Tensor GeluTanh(const torch::Tensor& x) {
+  return torch::gelu(x, "tanh");
+}
+
 torch::Tensor SquaredRelu(const torch::Tensor& x) {
   return torch::relu(x).square();
 }
@@ -72,7 +76,7 @@ class MapsPart : public FeedForward {
   const Curve curve_;
 };
 
-// The kernel computes it with biases.
+// The kernel computes it with biases, and relu or the exact gelu.
 class Mlp final : public MapsPart {
  public:
   Mlp(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
@@ -82,14 +86,12 @@ class Mlp final : public MapsPart {
 
   torch::Tensor operator()(const torch::Tensor& x, const ops::Dropout& dropout,
                            const RowPlaces& places) const override {
-    if (!linear1_->bias.defined()) {
-      return MapsPart::operator()(x, dropout, places);
-    }
+    if (!InKernel()) return MapsPart::operator()(x, dropout, places);
     return ops::FeedForward(x, linear1_->weight, linear1_->bias,
                             linear2_->weight, activation_, dropout);
   }
   bool Describe(ops::LayerRestArguments& arguments) const override {
-    if (!linear1_->bias.defined()) return false;
+    if (!InKernel()) return false;
     arguments.weight1 = linear1_->weight;
     arguments.bias1 = linear1_->bias;
     arguments.weight2 = linear2_->weight;
@@ -99,10 +101,14 @@ class Mlp final : public MapsPart {
   }
 
  private:
+  bool InKernel() const {
+    return linear1_->bias.defined() && activation_ != Activation::kGeluTanh;
+  }
   static Curve CurveOf(Activation activation) {
     if (activation == Activation::kRelu) {
       return [](const torch::Tensor& x) { return torch::relu(x); };
     }
+    if (activation == Activation::kGeluTanh) return GeluTanh;
     return [](const torch::Tensor& x) { return torch::gelu(x); };
   }
 
@@ -135,6 +141,13 @@ class Geglu final : public MapsPart {
             owner, config,
             [](const torch::Tensor& x) { return torch::gelu(x); },
             /*gated=*/true, HasBiases(config, /*by_itself=*/false)) {}
+};
+
+class GegluTanh final : public MapsPart {
+ public:
+  GegluTanh(torch::nn::Module& owner, const ModelConfig& config, const Depth&)
+      : MapsPart(owner, config, GeluTanh, /*gated=*/true,
+                 HasBiases(config, /*by_itself=*/false)) {}
 };
 
 class Relu2 final : public MapsPart {
@@ -242,6 +255,7 @@ std::vector<FeedForwardRow> BuiltinFeedForwardRows() {
           {"geglu", MakePart<Geglu>},
           {"relu2", MakePart<Relu2>},
           {"moe", MakeMoe},
+          {"geglu-tanh", MakePart<GegluTanh>},
           {"gated-channel-mix", MakePart<GatedChannelMix>}};
 }
 

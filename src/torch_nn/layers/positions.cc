@@ -19,13 +19,13 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
   return table.to(like.options());
 }
 
-RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
-                            const at::Tensor& like, int64_t first) {
-  if (config.positions != Positions::kRotary) return {};
-  const int64_t width = config.RotaryWidth(), half = width / 2;
-  const RotaryScaling scaling = config.Scaling();
+namespace {
+
+RotaryTable TableOf(int64_t width, double base, const RotaryScaling& scaling,
+                    int64_t seq_len, const at::Tensor& like, int64_t first) {
+  const int64_t half = width / 2;
   std::vector<double> frequencies(static_cast<size_t>(half));
-  RotaryFrequencies(width, config.rotary_base, scaling, frequencies.data());
+  RotaryFrequencies(width, base, scaling, frequencies.data());
   at::Tensor cos = torch::empty({seq_len, 1, half}, torch::kFloat32);
   at::Tensor sin = torch::empty({seq_len, 1, half}, torch::kFloat32);
   for (int64_t t = 0; t < seq_len; ++t) {
@@ -34,6 +34,20 @@ RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
               sin.data_ptr<float>() + t * half, RotaryMagnitude(scaling));
   }
   return {cos.to(like.options()), sin.to(like.options())};
+}
+
+}  // namespace
+
+RotaryTable MakeRotaryTable(const ModelConfig& config, int64_t seq_len,
+                            const at::Tensor& like, int64_t first) {
+  if (config.positions != Positions::kRotary) return {};
+  const int64_t width = config.RotaryWidth();
+  RotaryTable table = TableOf(width, config.rotary_base, config.Scaling(),
+                              seq_len, like, first);
+  for (const double base : config.rotary_bases) {
+    table.own.push_back(TableOf(width, base, {}, seq_len, like, first));
+  }
+  return table;
 }
 
 namespace {
@@ -99,8 +113,9 @@ RotaryTable PositionTables::Rotary(const ModelConfig& config, int64_t seq_len,
     rotary_first_ = first;
   }
   const int64_t row = first - rotary_first_;
-  return {rotary_.cos.narrow(0, row, seq_len).to(like.options()),
-          rotary_.sin.narrow(0, row, seq_len).to(like.options())};
+  return rotary_.Each([&](const at::Tensor& rows) {
+    return rows.narrow(0, row, seq_len).to(like.options());
+  });
 }
 
 at::Tensor PositionTables::SinusoidalAt(const at::Tensor& places, int64_t width,
@@ -115,7 +130,7 @@ RotaryTable PositionTables::RotaryAt(const ModelConfig& config,
   const RotaryTable table = Rotary(config, RowsFor(places), like);
   if (!table.defined()) return table;
   const at::Tensor rows = places.to(like.device());
-  return {table.cos.index({rows}), table.sin.index({rows})};
+  return table.Each([&](const at::Tensor& all) { return all.index({rows}); });
 }
 
 at::Tensor PlacesAfter(const at::Tensor& lengths, int64_t seq_len) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <vector>
 
 #include "config/model_config.h"
 #include "core/fork.h"
@@ -23,8 +24,20 @@ at::Tensor SinusoidalTable(int64_t seq_len, int64_t width,
 /// the axis of size 1 broadcasts over heads. Undefined: "no rotation".
 struct RotaryTable {
   at::Tensor cos, sin;
+  std::vector<RotaryTable> own = {};  // of config.rotary_bases
   bool defined() const { return cos.defined(); }
   int64_t seq_len() const { return cos.size(-3); }
+  /// f(tensor) of all of them.
+  template <typename F>
+  RotaryTable Each(const F& f) const {
+    RotaryTable table = {f(cos), f(sin)};
+    for (const RotaryTable& one : own) table.own.push_back(one.Each(f));
+    return table;
+  }
+  /// This table, number 0, or one of `own`.
+  const RotaryTable& At(int64_t table) const {
+    return table == 0 ? *this : own[static_cast<size_t>(table - 1)];
+  }
 };
 
 /// Table for tokens first .. first + seq_len - 1, dtype and device of `like`;

@@ -30,17 +30,19 @@ class ConvolutionLayerImpl : public torch::nn::Module {
         outside.defined() ? x.masked_fill(outside, 0.0) : x;
     const torch::Tensor mixed = conv_(torch::constant_pad_nd(
         seen.transpose(1, 2), {left_, right_}));  // [B, D, T]
-    const torch::Tensor branch =
-        (activation_ == Activation::kRelu ? torch::relu(mixed)
-                                          : torch::gelu(mixed))
-            .transpose(1, 2)
-            .contiguous();
+    const torch::Tensor branch = Curve(mixed).transpose(1, 2).contiguous();
     return AddResidual(branch, x, torch::Tensor(), norm_.get(),
                        ops::DrawDropout(is_training() ? dropout_ : 0.0))
         .y;
   }
 
  private:
+  torch::Tensor Curve(const torch::Tensor& x) const {
+    if (activation_ == Activation::kRelu) return torch::relu(x);
+    return torch::gelu(x,
+                       activation_ == Activation::kGeluTanh ? "tanh" : "none");
+  }
+
   Activation activation_;
   double dropout_;
   int64_t left_, right_;  // zeros on each side of a sequence

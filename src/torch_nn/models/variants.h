@@ -158,7 +158,9 @@ inline std::vector<ModelConfig> GatedVariants() {
         "mamba2:mamba2_norm=false:least_step=0.3,mamba2:mamba2_norm_first=true",
         "gla:gate_rank=3,local:local_context=4", "mamba1",
         "mamba1:selection_norm=true:selection_norm_eps=0.3",
-        "mamba1:gate_rank=3:conv_width=0,linear"}) {
+        "mamba1:gate_rank=3:conv_width=0,linear", "rg-lru:conv_width=2",
+        "mlstm,mlstm:gate_softcap=2.0",
+        "short-conv:conv_bias=true,rg-lru:conv_width=0"}) {
     add(layers);
     add(layers).norm = Norm::kPost;
     ModelConfig& modern = add(layers);
@@ -189,6 +191,17 @@ inline std::vector<ModelConfig> GatedVariants() {
     if (std::string(layers).find("latent") == std::string::npos) {
       add(layers).positions = Positions::kRotary;
     }
+  }
+  for (const char* layers :
+       {"full:rotate=false,full", "full:own_rotary_base=3,full:window=2"}) {
+    ModelConfig& curved = add(layers);
+    curved.positions = Positions::kRotary;
+    curved.activation = Activation::kGeluTanh;
+    ModelConfig& gated = add(layers);
+    gated.positions = Positions::kRotary;
+    gated.feed_forward = FeedForwardOf("geglu-tanh");
+    gated.norm = Norm::kPre;
+    gated.parallel_residual = true;
   }
   for (const char* layers :
        {"full:latent_width=5:shared_key_width=2:rotary_width=2:qkv_bias=false",
@@ -232,6 +245,14 @@ inline std::vector<ModelConfig> GatedVariants() {
     config.d_value = config.d_key;
     config.input_norm = true;
     config.feed_forward = FeedForwardOf("channel-mix");
+  }
+  for (const char* layers :
+       {"mamba2:recurrent_in_bias=true:recurrent_out_bias=true",
+        "gdn:recurrent_in_bias=true,mamba1:recurrent_out_bias=true",
+        "hgrn2:recurrent_in_bias=true,mamba1:recurrent_in_bias=true",
+        "kda:recurrent_in_bias=true:recurrent_out_bias=true,gla:recurrent_in_"
+        "bias=true"}) {
+    add(layers);
   }
   // With bounds of the decay that all layers learn together.
   for (const char* layers :

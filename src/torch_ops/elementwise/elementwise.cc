@@ -232,4 +232,9 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 
 }  // namespace
 }  // namespace elementwise
+
+ElementwiseResults ElementwiseRecurrence(const ElementwiseCall& call) {
+  return elementwise::Dispatch(call, /*checkpoints=*/false);
+}
+
 }  // namespace tarn::ops

@@ -30,6 +30,10 @@ struct ElementwiseCall {
 /// [0] unless asked for; checkpoints, [0] unless a gradient will ask for them.
 using ElementwiseResults = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
+/// torch.ops.tarn.elementwise_recurrence. Throws c10::Error naming the
+/// argument.
+ElementwiseResults ElementwiseRecurrence(const ElementwiseCall& call);
+
 /// Throws tarn::Error naming the argument; reads no data. Sizes may be
 /// symbolic.
 void CheckElementwise(const ElementwiseCall& call);

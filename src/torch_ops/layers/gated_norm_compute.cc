@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "torch_ops/common/call.h"
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"

@@ -44,10 +44,12 @@ constexpr char kOp[] = "moe_experts";
 ExpertActivation ParseExpertActivation(c10::string_view word) {
   for (const ExpertActivation activation :
        {ExpertActivation::kSilu, ExpertActivation::kGelu,
-        ExpertActivation::kRelu, ExpertActivation::kRelu2}) {
+        ExpertActivation::kGeluTanh, ExpertActivation::kRelu,
+        ExpertActivation::kRelu2}) {
     if (word == Name(activation)) return activation;
   }
-  throw ArgumentError(StrCat(kOp, ": activation"), "silu, gelu, relu or relu2",
+  throw ArgumentError(StrCat(kOp, ": activation"),
+                      "silu, gelu, gelu-tanh, relu or relu2",
                       std::string(word));
 }
 
@@ -86,6 +88,8 @@ at::Tensor Curve(ExpertActivation activation, const at::Tensor& x) {
       return at::silu(x);
     case ExpertActivation::kGelu:
       return at::gelu(x);
+    case ExpertActivation::kGeluTanh:
+      return at::gelu(x, "tanh");
     case ExpertActivation::kRelu:
       return at::relu(x);
     case ExpertActivation::kRelu2:
@@ -398,6 +402,8 @@ const char* Name(ExpertActivation activation) {
       return "silu";
     case ExpertActivation::kGelu:
       return "gelu";
+    case ExpertActivation::kGeluTanh:
+      return "gelu-tanh";
     case ExpertActivation::kRelu:
       return "relu";
     case ExpertActivation::kRelu2:

@@ -170,6 +170,9 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
                     "layers=rwkv6", "layers=rwkv7", "layers=mamba1",
                     "layers=mamba1:conv_width=0,linear;n_layers=2",
+                    "layers=short-conv", "layers=rg-lru", "layers=mlstm",
+                    "layers=rg-lru:conv_width=0,short-conv:conv_bias=true;"
+                    "n_layers=2",
                     "layers=hgrn2;n_layers=3;learned_bounds=true",
                     "layers=rwkv7;n_layers=3;value_residual=true;"
                     "input_norm=true",

@@ -28,6 +28,13 @@ Preset Recurrent(const char* mixer, const char* help,
                    {"d_ff", "344"}});
 }
 
+// The width inside Hawk's mixer is 4/3 of the model's, rounded up here.
+Preset Hawk() {
+  Preset preset = Recurrent("rg-lru", "Hawk's RG-LRU, like gdn");
+  preset.options.insert(preset.options.begin(), {"d_value", "43"});
+  return preset;
+}
+
 // Mamba's layers have no feed-forward part: twice as many of them, each twice
 // as wide inside, have as many parameters (Gu and Dao 2023, section 3.4).
 Preset Mamba() {
@@ -90,6 +97,8 @@ const std::vector<Preset>& Presets() {
       Recurrent("kda", "Kimi Delta Attention, like gdn"),
       Recurrent("mamba2", "Mamba-2, trained by `make demo`"),
       Mamba(),
+      Hawk(),
+      Recurrent("mlstm", "mLSTM of xLSTM, like gdn"),
       Recurrent("retnet", "RetNet, like gdn", "rotary"),
       Recurrent("gla", "gated linear attention, like gdn"),
       Recurrent("hgrn2", "HGRN2, like gdn"),
@@ -106,6 +115,14 @@ const std::vector<Preset>& Presets() {
                 {"norm_kind", "rms"},
                 {"feed_forward", "swiglu"},
                 {"d_ff", "344"}}),
+      LikeDemo("lfm2", "three short convolutions for each layer of softmax",
+               {{"layers",
+                 "short-conv,short-conv,short-conv,"
+                 "gated-full:output_gate=false"},
+                {"positions", "rotary"},
+                {"norm_kind", "rms"},
+                {"feed_forward", "swiglu"},
+                {"d_ff", "384"}}),
       {"small",
        "a night on a few cores",
        {{"d_model", "256"},

@@ -27,7 +27,7 @@ LEARNED = dict(positions="learned")
 FACTORS = dict(embedding_factor=3.0, residual_factor=0.4, logit_factor=2.0, norm_offset=1.0)
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 
 
@@ -64,15 +64,30 @@ CASES = [
         "decoder",
         dict(layers=["full", "rwkv7"], value_residual=True, input_norm=True, d_value=8),
     ),
+    (
+        "lm",
+        "decoder",
+        dict(layers=["gdn", "mamba1"], recurrent_in_bias=True, recurrent_out_bias=True),
+    ),
     ("lm", "decoder", dict(layers=["hgrn2", "full+hgrn2"], learned_bounds=True)),
     ("seq2seq", "seq2seq", dict(input_norm=True, norm_kind="rms", norm_offset=1.0)),
     ("ctc", "encoder", dict(input_norm=True, **LEARNED)),
     ("lm", "decoder", dict(head_bias=False, tied_head=True)),
     ("ctc", "encoder", dict(head_bias=False, **LEARNED)),
     ("seq2seq", "seq2seq", dict(head_bias=False)),
+    ("lm", "decoder", dict(logit_softcap=0.5, logit_factor=2.0)),
+    ("lm", "decoder", dict(attention="full", norm="pre", parallel_residual=True, activation="gelu-tanh")),
+    ("lm", "decoder", dict(layers=["full", "gdn"], norm="both", parallel_residual=True)),
+    ("lm", "decoder", dict(feed_forward="geglu-tanh", parallel_residual=True, **FACTORS)),
+    (
+        "lm", "decoder",
+        dict(layers=[{"mixer": "full", "rotate": False}, {"mixer": "full", "own_rotary_base": 50.0}],
+             positions="rotary"),
+    ),
+    ("seq2seq", "seq2seq", dict(logit_softcap=0.5)),
     *(
         ("lm", "decoder", dict(feed_forward=part, feed_forward_bias=bias))
-        for part in ("mlp", "swiglu", "geglu", "relu2")
+        for part in ("mlp", "swiglu", "geglu", "geglu-tanh", "relu2")
         for bias in ("all", "none")
     ),
     ("lm", "decoder", dict(layers=["linear+full", "gdn"], positions="rotary", norm="both")),

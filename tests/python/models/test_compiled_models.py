@@ -20,6 +20,8 @@ STACKS = [
     dict(layers=["gla", "deltanet"]),
     dict(layers=["hgrn2", "lightning"]),
     dict(layers=["mamba1", "linear"]),
+    dict(layers=["short-conv", "rg-lru"]),
+    dict(layers=["mlstm", "linear"]),
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
     dict(attention="hgrn2", learned_bounds=True),

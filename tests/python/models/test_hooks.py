@@ -332,7 +332,18 @@ def test_the_methods_of_a_stack_run_its_own_hooks():
     assert heard == [1, 1]
 
 
-MIXERS = ("gdn", "mamba1", "mamba2", "kda", "rwkv6", "rwkv7", "gated-full")
+MIXERS = (
+    "gdn",
+    "mamba1",
+    "mamba2",
+    "kda",
+    "rwkv6",
+    "rwkv7",
+    "gated-full",
+    "short-conv",
+    "rg-lru",
+    "mlstm",
+)
 
 
 def make_mixed(kind):
@@ -368,7 +379,7 @@ def test_hooks_of_mixers_run_and_those_of_their_weights_are_errors(kind, recordi
 
 @pytest.mark.parametrize("kind", MIXERS)
 @torch.no_grad()
-def test_other_modules_in_a_mixer_are_errors_and_parametrised_weights_run(kind):
+def test_other_modules_in_a_mixer_are_called_or_errors_and_parametrised_weights_run(kind):
     model, plain = make_mixed(kind), make_mixed(kind)
     for name, part in list(model.named_modules()):
         if isinstance(part, torch.nn.Linear) and "attention" in name:
@@ -377,10 +388,19 @@ def test_other_modules_in_a_mixer_are_errors_and_parametrised_weights_run(kind):
     runs, wanted = forms(model), forms(plain)
     for how in ("forward", "prefill", "step"):
         torch.testing.assert_close(runs[how](), wanted[how](), atol=2e-5, rtol=2e-5)
-    plain.layers[0].attention.out_projection = Wrapped(plain.layers[0].attention.out_projection)
-    for call in wanted.values():
-        with pytest.raises(TypeError, match="out_projection: want a torch.nn.Linear, got Wrapped"):
-            call()
+    other, doubled = make_mixed(kind), make_mixed(kind)
+    for name in ("value_projection", "out_projection"):
+        mixer = other.layers[0].attention
+        setattr(mixer, name, Wrapped(getattr(mixer, name)))
+        for weight in getattr(doubled.layers[0].attention, name).parameters():
+            weight.mul_(2)
+    runs, wanted = forms(other), forms(doubled)
+    for how, call in runs.items():
+        if kind in ("rwkv6", "rwkv7"):  # whose first maps read other rows
+            with pytest.raises(TypeError, match="_projection: want a torch.nn.Linear, got Wrapped"):
+                call()
+        elif how in ("forward", "prefill", "step"):
+            torch.testing.assert_close(call(), wanted[how](), atol=2e-5, rtol=2e-5)
 
 
 class Half(torch.nn.Module):

@@ -16,7 +16,7 @@ SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 FULL = ["linear", "full"]
 AFT = ["linear", "aft-simple"]
@@ -59,6 +59,7 @@ PATTERNS = [
     dict(attention="rwkv7", value_residual=True, feed_forward="channel-mix", input_norm=True),
     dict(layers=["full", "rwkv7+linear"], value_residual=True, input_norm=True, **MODERN),
     dict(layers=["full", "hgrn2", "hgrn2+linear"], learned_bounds=True),
+    dict(layers=["gdn", "mamba1", "mamba2"], recurrent_in_bias=True, recurrent_out_bias=True),
     dict(
         layers=["linear+retnet+full"], positions="rotary", feed_forward="channel-mix", norm="post"
     ),

@@ -13,7 +13,7 @@ SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
 )  # fmt: skip
 KINDS = [
     *(
@@ -56,6 +56,8 @@ KINDS = [
     dict(attention="mamba2+full"),
     dict(attention="rwkv7", value_residual=True, input_norm=True),
     dict(layers=["hgrn2", "linear+hgrn2"], learned_bounds=True),
+    dict(layers=["mamba2", "kda"], recurrent_in_bias=True, recurrent_out_bias=True),
+    dict(layers=["mamba1", "hgrn2"], recurrent_in_bias=True, recurrent_out_bias=True),
     dict(layers=["linear+full", "linear+local"], local_context=5, **MODERN),
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),
@@ -65,6 +67,7 @@ KINDS = [
     dict(feed_forward="geglu"),
     dict(feed_forward="swiglu", feed_forward_bias="all"),
     dict(feed_forward_bias="none", head_bias=False),
+    dict(logit_softcap=0.5, logit_factor=2.0),
     dict(feed_forward="moe", experts=4, d_expert=16),
     dict(layers=[{"mixer": "linear", "feed_forward": "none"}, "full"], feed_forward="relu2"),
 ]  # fmt: skip

@@ -1,6 +1,6 @@
-"""Gated mixers, RWKV, Mamba-1 and the softmax attention of hybrids as layers by themselves:
-gradients, composed forms, other dtypes, padding, first values, refusals. Whole models of
-them stand in tests/python/models."""
+"""Gated mixers, RWKV, Mamba-1, short convolutions, RG-LRU, mLSTM and the softmax attention of
+hybrids as layers by themselves: gradients, composed forms, other dtypes, padding, first
+values, refusals. Whole models of them stand in tests/python/models."""
 
 import math
 
@@ -16,7 +16,8 @@ FORMS = [name for name, row in tables.mixers().items() if row["form"] is not Non
 RWKV = ["rwkv6", "rwkv7"]
 SOFTMAX = "gated-full"
 MAMBA = "mamba1"
-KINDS = [*FORMS, *RWKV, SOFTMAX, MAMBA]
+CONVOLUTION, LRU, MLSTM = "short-conv", "rg-lru", "mlstm"
+KINDS = [*FORMS, *RWKV, SOFTMAX, MAMBA, CONVOLUTION, LRU, MLSTM]
 
 
 def sizes_of(kind):
@@ -38,6 +39,9 @@ def test_every_form_has_a_module():
     assert all(type(layer_of(kind)) is nn.RwkvMixer for kind in RWKV)
     assert type(layer_of(SOFTMAX)) is nn.GatedSoftmaxMixer
     assert type(layer_of(MAMBA)) is nn.MambaMixer
+    assert type(layer_of(CONVOLUTION)) is nn.ShortConvMixer
+    assert type(layer_of(LRU)) is nn.RgLruMixer
+    assert type(layer_of(MLSTM)) is nn.MlstmMixer
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -114,7 +118,8 @@ def test_states_of_16_bit_weights_are_float32(kind):
     # A rounding of 2^-9 in each of a dozen numbers in sequence.
     torch.testing.assert_close(given.float(), wanted, rtol=0, atol=0.15)
     with torch.autocast("cpu", torch.bfloat16):
-        assert layer_of(kind)(x).dtype == torch.bfloat16
+        # A bias of the output, which joins after the last product, stays float32.
+        assert layer_of(kind)(x).dtype == (torch.float32 if kind == LRU else torch.bfloat16)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,9 +159,15 @@ def test_first_values():
         ("kda", dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("mamba2", dict(conv_width=9), "conv_width"),
         ("mamba2", dict(least_step=2.0, most_step=1.0), "most_step: want 0 or at least least_step"),
-        ("mamba2", dict(mamba2_norm=False, mamba2_norm_first=True), "mamba2_norm_first: want false"),
+        (
+            "mamba2",
+            dict(mamba2_norm=False, mamba2_norm_first=True),
+            "mamba2_norm_first: want false",
+        ),
         (MAMBA, dict(d_key=129), "d_key: want at most 128"),
         (MAMBA, dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
+        (CONVOLUTION, dict(conv_width=0), "conv_width: want from 2 to 8"),
+        (LRU, dict(conv_width=1), "conv_width: want 0, or from 2 to 8"),
         ("rwkv7", dict(d_key=6, d_value=5), "d_value: want d_key = 6"),
         (SOFTMAX, dict(key_heads=3), "key_heads: want 0 or a divisor of n_heads = 4"),
         (SOFTMAX, dict(d_key=6, rotary_width=3), "rotary_width: want an even width up to d_key"),

@@ -207,7 +207,10 @@ def _gated():
     """The mixers with a decaying state, by the table, and the hybrids' softmax."""
     steps = "test_nn_steps.py::test_an_attention_in_pieces_is_the_whole[{}-6]"
     for kind, row in tables.mixers().items():
-        if row["family"] not in ("gated", "rwkv", "mamba") and kind != "gated-full":
+        if (
+            row["family"] not in ("gated", "rwkv", "mamba", "short_conv", "lru", "mlstm")
+            and kind != "gated-full"
+        ):
             continue
         shell = f"{kind}-8" if row["family"] == "rwkv" else kind
         yield (

@@ -253,7 +253,7 @@ def test_facts(model):
     [
         ("temperature", "hot", TypeError),
         ("top_k", 1.5, TypeError),
-        ("top_p", None, TypeError),
+        ("top_p", b"1", TypeError),
         ("min_p", [1.0, 2.0], TypeError),
         ("seed", "1", TypeError),
         ("max_tokens", 2.0, TypeError),

@@ -82,8 +82,7 @@ class GatedLoop {
         o = o / std::sqrt(static_cast<double>(c_.d_key));
       }
       if (Is({"mamba2"})) o = o + At("D").unsqueeze(-1) * token.convolved;
-      out.push_back(
-          torch::matmul(Normed(o, row), At("out_projection.weight").t()));
+      out.push_back(Map("out", Normed(o, row)));
     }
     return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
   }

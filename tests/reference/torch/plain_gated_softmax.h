@@ -60,16 +60,24 @@ class SoftmaxLayer {
     return rows.unflatten(2, {count, -1}).transpose(1, 2);
   }
   torch::Tensor Normed(const std::string& name, const torch::Tensor& y) const {
-    return y / torch::sqrt(y.pow(2).mean(-1, true) + c_.norm_eps) *
+    const double given = KeyOf<double>(c_, "head_norm_eps");
+    const double eps = given > 0 ? given : c_.norm_eps;
+    return y / torch::sqrt(y.pow(2).mean(-1, true) + eps) *
            weights_.at(prefix_ + name + "_norm.weight");
+  }
+
+  bool Rotates() const {
+    return c_.positions == Positions::kRotary && KeyOf<bool>(c_, "rotate");
   }
 
   // The first `width` channels of y [B, heads, T, K] rotated.
   torch::Tensor Rotated(const torch::Tensor& y, int64_t width) const {
+    const double own = KeyOf<double>(c_, "own_rotary_base");
     const torch::Tensor angles =
         torch::arange(y.size(2), y.options()).unsqueeze(1) *
-        torch::pow(c_.rotary_base, torch::arange(width / 2, y.options()) *
-                                       (-2.0 / static_cast<double>(width)));
+        torch::pow(own > 0 ? own : c_.rotary_base,
+                   torch::arange(width / 2, y.options()) *
+                       (-2.0 / static_cast<double>(width)));
     const torch::Tensor a = y.slice(3, 0, width / 2),
                         b = y.slice(3, width / 2, width);
     return torch::cat({a * angles.cos() - b * angles.sin(),
@@ -89,7 +97,7 @@ class SoftmaxLayer {
       if (all) y = Normed(name, y);
       y = Split(y, count);
       if (normed && !all) y = Normed(name, y);
-      if (c_.positions != Positions::kRotary) return y;
+      if (!Rotates()) return y;
       const int64_t width = KeyOf<int64_t>(c_, "rotary_width");
       return Rotated(y, width > 0 ? width : c_.d_key);
     };
@@ -108,7 +116,7 @@ class SoftmaxLayer {
                                : x),
               c_.n_heads);
     const int64_t own = c_.d_key - shared.size(3);
-    if (c_.positions == Positions::kRotary) {
+    if (Rotates()) {
       shared = Rotated(shared, shared.size(3));
       q = torch::cat(
           {q.slice(3, 0, own), Rotated(q.slice(3, own), shared.size(3))}, 3);
@@ -153,7 +161,8 @@ inline bool HasSoftmaxForm(const ModelConfig& layer) {
   if (name != "full" && name != "local") return false;
   for (const char* key :
        {"key_heads", "window", "qkv_bias", "out_bias", "head_norm", "head_gate",
-        "score_scale", "softcap", "sinks", "latent_width"}) {
+        "score_scale", "softcap", "sinks", "rotate", "own_rotary_base",
+        "latent_width"}) {
     if (layer.own.count(key) > 0) return true;
   }
   return false;

@@ -24,7 +24,10 @@ inline torch::Tensor MambaMix(
     return weights.at(prefix + name);
   };
   const auto map = [&](const std::string& name, const torch::Tensor& row) {
-    return torch::matmul(row, at(name + "_projection.weight").t());
+    const torch::Tensor y =
+        torch::matmul(row, at(name + "_projection.weight").t());
+    const auto bias = weights.find(prefix + name + "_projection.bias");
+    return bias == weights.end() ? y : y + bias->second;
   };
   // What a token chooses, normalised where the layer says so.
   const auto selected = [&](const std::string& name, const torch::Tensor& u) {

@@ -335,6 +335,14 @@ inline torch::Tensor Mixture(const ModelConfig& config, const Weights& weights,
   return out.empty() ? x : torch::stack(out).view(x.sizes());
 }
 
+// GELU: the exact form, or that with a tanh.
+inline torch::Tensor Gelu(const torch::Tensor& u, bool with_tanh) {
+  const double root = std::sqrt(2.0 / std::acos(-1.0));
+  return u * 0.5 *
+         (1.0 + (with_tanh ? torch::tanh(root * (u + 0.044715 * u * u * u))
+                           : torch::erf(u / std::sqrt(2.0))));
+}
+
 inline torch::Tensor FeedForward(const ModelConfig& config,
                                  const Weights& weights,
                                  const std::string& name,
@@ -364,12 +372,11 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
     return torch::stack(out, 1);
   }
   const std::string part = Name(config.feed_forward);
-  if (part == "swiglu" || part == "geglu") {
+  if (part == "swiglu" || part == "geglu" || part == "geglu-tanh") {
     const torch::Tensor gate = product(".linear1", x);
-    const torch::Tensor curve =
-        part == "swiglu"
-            ? gate / (1 + torch::exp(-gate))
-            : gate * 0.5 * (1.0 + torch::erf(gate / std::sqrt(2.0)));
+    const torch::Tensor curve = part == "swiglu"
+                                    ? gate / (1 + torch::exp(-gate))
+                                    : Gelu(gate, part == "geglu-tanh");
     return product(".linear2", curve * product(".linear3", x));
   }
   if (part == "moe") return Mixture(config, weights, name, x);
@@ -382,7 +389,7 @@ inline torch::Tensor FeedForward(const ModelConfig& config,
   return Affine(weights, name + ".linear2",
                 config.activation == Activation::kRelu
                     ? torch::where(u > 0, u, torch::zeros_like(u))
-                    : u * 0.5 * (1.0 + torch::erf(u / std::sqrt(2.0))));
+                    : Gelu(u, config.activation == Activation::kGeluTanh));
 }
 
 // The residual sum with a part, with its norms by their place.
@@ -422,10 +429,13 @@ inline torch::Tensor Layer(const ModelConfig& config, const Weights& weights,
   const torch::Tensor x1 =
       Summed(config, weights, name + ".norm1", x, attention);
   if (std::string(Name(config.feed_forward)) == "none") return x1;
-  return Summed(config, weights, name + ".norm2", x1,
-                [&](const torch::Tensor& u) {
-                  return FeedForward(config, weights, name, u);
-                });
+  const auto part = [&](const torch::Tensor& u) {
+    return FeedForward(config, weights, name, u);
+  };
+  if (config.parallel_residual) {
+    return x1 + Summed(config, weights, name + ".norm2", x, part) - x;
+  }
+  return Summed(config, weights, name + ".norm2", x1, part);
 }
 
 // x [B, U, D]; memory [B, T, D], of which `kept` [B, 1, 1, T] may be read.
@@ -509,7 +519,9 @@ inline torch::Tensor Head(const ModelConfig& config, const Weights& weights,
       config.tied_head ? tied_table + ".weight" : "predictor.weight");
   torch::Tensor logits = torch::matmul(x, table.t());
   if (config.head_bias) logits = logits + weights.at("predictor.bias");
-  return config.logit_factor * logits;
+  logits = config.logit_factor * logits;
+  const double cap = config.logit_softcap;
+  return cap == 0 ? logits : cap * torch::tanh(logits / cap);
 }
 
 /// tokens [B, T] -> logits [B, T, vocab], the dtype of the weights.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/torch/plain_convolution.h"
 #include "reference/torch/plain_gated.h"
 #include "reference/torch/plain_mamba.h"
 
@@ -134,7 +135,8 @@ class RwkvLoop {
 };
 
 inline bool IsRecurrent(const ModelConfig& layer) {
-  return IsGated(layer) || IsRwkv(layer) || IsMamba(layer);
+  return IsGated(layer) || IsRwkv(layer) || IsMamba(layer) ||
+         IsShortConv(layer) || IsLru(layer) || IsMlstm(layer);
 }
 
 // prefix: of the layer's tensors, "layers.0.attention." or "".
@@ -146,6 +148,9 @@ inline torch::Tensor RecurrentMix(
   if (IsRwkv(layer))
     return RwkvLoop(layer, weights, prefix).Mix(x, first_values);
   if (IsMamba(layer)) return MambaMix(layer, weights, prefix, x);
+  if (IsShortConv(layer)) return ConvolutionLoop(weights, prefix).ShortConv(x);
+  if (IsLru(layer)) return ConvolutionLoop(weights, prefix).Lru(layer, x);
+  if (IsMlstm(layer)) return ConvolutionLoop(weights, prefix).Mlstm(layer, x);
   return GatedMix(layer, weights, prefix, x);
 }
 

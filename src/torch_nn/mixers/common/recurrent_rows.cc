@@ -47,8 +47,9 @@ ConvolutionFilters::ConvolutionFilters(torch::nn::Module& owner,
 
 torch::Tensor Convolve(const ConvolutionFilters& filters,
                        const torch::Tensor& rows, const torch::Tensor& lengths,
-                       torch::Tensor& window) {
+                       torch::Tensor& window, const char* activation) {
   ops::ConvolutionCall call;
+  call.activation = activation;
   call.inputs = rows;
   call.weights = filters.weight;
   call.bias = ops::NoneOr(filters.bias);

@@ -30,12 +30,13 @@ struct ConvolutionFilters {
   torch::Tensor weight, bias;  // [C, W], [C] or undefined
 };
 
-/// silu(convolution(rows [B, T, C])). lengths [B], undefined: all tokens.
+/// activation(convolution(rows [B, T, C])), "silu" or "none". lengths [B],
+/// undefined: all tokens.
 /// `window`: the W - 1 rows before these, undefined: zeros; where defined it is
 /// replaced by the last ones of those in use.
 torch::Tensor Convolve(const ConvolutionFilters& filters,
                        const torch::Tensor& rows, const torch::Tensor& lengths,
-                       torch::Tensor& window);
+                       torch::Tensor& window, const char* activation = "silu");
 
 /// The `rows` [B, W - 1, C] in front of a piece of a sequence that is cut over
 /// ranks, zeros before the sequence's first; called by every rank.

@@ -25,6 +25,7 @@ class Gated : public Mixer {
         weights_(*this, form_, s_, depth_) {}
 
   torch::Tensor OutputWeight() const override { return weights_.out->weight; }
+  torch::Tensor OutputBias() const override { return weights_.out->bias; }
 
  protected:
   torch::Tensor Mix(const torch::Tensor& x, const MixerContext& context,
@@ -84,14 +85,18 @@ class Gated : public Mixer {
   Rows Project(const torch::Tensor& x, const NormLayer* norm,
                const torch::Tensor& kept) const {
     std::vector<torch::Tensor> maps = weights_.FirstMaps();
-    if (maps.size() > kMostMaps) {  // the last ones are the narrow ones
+    std::vector<torch::Tensor> biases = weights_.FirstBiases();
+    for (std::vector<torch::Tensor>* parts : {&maps, &biases}) {
+      if (parts->size() <= kMostMaps) continue;
+      // The last ones are the narrow ones.
       const torch::Tensor last = torch::cat(std::vector<torch::Tensor>(
-          maps.begin() + (kMostMaps - 1), maps.end()));
-      maps.resize(kMostMaps - 1);
-      maps.push_back(last);
+          parts->begin() + (kMostMaps - 1), parts->end()));
+      parts->resize(kMostMaps - 1);
+      parts->push_back(last);
     }
-    const torch::Tensor packed =
-        Kept(ProjectRows(Kept(x, kept), norm, std::move(maps)), kept);
+    const torch::Tensor packed = Kept(
+        ProjectRows(Kept(x, kept), norm, std::move(maps), std::move(biases)),
+        kept);
     std::vector<int64_t> widths = {form_.bounded() ? s_.keys + s_.values
                                                    : s_.channels};
     for (const auto* map : {&weights_.gate, &weights_.decay, &weights_.beta}) {

@@ -45,25 +45,27 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
         torch::nn::Linear(torch::nn::LinearOptions(columns, rows).bias(bias)));
   };
   const bool gated = form.output_gate != OutputGate::kNone;
-  query = linear("query_projection", s.keys, s.d_model);
-  if (!form.bounded()) key = linear("key_projection", s.keys, s.d_model);
-  value = linear("value_projection", s.values, s.d_model);
+  query = linear("query_projection", s.keys, s.d_model, s.in_bias);
+  if (!form.bounded())
+    key = linear("key_projection", s.keys, s.d_model, s.in_bias);
+  value = linear("value_projection", s.values, s.d_model, s.in_bias);
   if (form.low_rank_output_gate) {
-    gate = linear("gate_down_projection", s.rank, s.d_model);
+    gate = linear("gate_down_projection", s.rank, s.d_model, s.in_bias);
     gate_up =
         linear("gate_up_projection", s.values, s.rank, form.output_gate_bias);
   } else if (gated) {
-    gate = linear("gate_projection", s.values, s.d_model);
+    gate = linear("gate_projection", s.values, s.d_model, s.in_bias);
   }
   if (form.low_rank()) {
     const bool bias = form.gate == DecayGate::kLogSigmoid;
-    decay = linear("decay_down_projection", s.rank, s.d_model);
+    decay = linear("decay_down_projection", s.rank, s.d_model, s.in_bias);
     decay_up = linear("decay_up_projection", s.gates, s.rank, bias);
     if (bias) torch::nn::init::zeros_(decay_up->bias);
   } else if (form.projected()) {
-    decay = linear("decay_projection", s.gates, s.d_model);
+    decay = linear("decay_projection", s.gates, s.d_model, s.in_bias);
   }
-  if (form.delta) beta = linear("beta_projection", s.heads, s.d_model);
+  if (form.delta)
+    beta = linear("beta_projection", s.heads, s.d_model, s.in_bias);
   if (form.constant()) {
     log_decay =
         owner.register_buffer("log_decay", LogDecay(form, s.heads, depth));
@@ -92,7 +94,7 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
     norm = normed->register_parameter(
         "weight", torch::ones({s.shared_norm ? s.norm_width : s.values}));
   }
-  out = linear("out_projection", s.d_model, s.values);
+  out = linear("out_projection", s.d_model, s.values, s.out_bias);
 }
 
 std::vector<torch::nn::Linear> GatedWeights::First() const {
@@ -107,6 +109,14 @@ std::vector<torch::Tensor> GatedWeights::FirstMaps() const {
   std::vector<torch::Tensor> maps;
   for (const torch::nn::Linear& map : First()) maps.push_back(map->weight);
   return maps;
+}
+
+std::vector<torch::Tensor> GatedWeights::FirstBiases() const {
+  std::vector<torch::Tensor> biases;
+  for (const torch::nn::Linear& map : First()) {
+    if (map->bias.defined()) biases.push_back(map->bias);
+  }
+  return biases;
 }
 
 std::vector<int64_t> GatedWeights::FirstWidths() const {

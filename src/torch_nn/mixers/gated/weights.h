@@ -19,6 +19,8 @@ struct GatedWeights {
 
   /// The maps that read a row of the layer, in the order of their results.
   std::vector<torch::Tensor> FirstMaps() const;
+  /// Their biases; empty without in_bias.
+  std::vector<torch::Tensor> FirstBiases() const;
   /// Rows of each of them.
   std::vector<int64_t> FirstWidths() const;
 

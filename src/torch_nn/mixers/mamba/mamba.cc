@@ -26,13 +26,14 @@ class Mamba : public Mixer {
  public:
   Mamba(const ModelConfig& layer, MixerPlace place)
       : Mixer(layer, place), s_(MambaSizesOf(layer)) {
-    const auto linear = [&](const char* name, int64_t rows, int64_t columns) {
+    const auto linear = [&](const char* name, int64_t rows, int64_t columns,
+                            bool bias = false) {
       return register_module(
           name, torch::nn::Linear(
-                    torch::nn::LinearOptions(columns, rows).bias(false)));
+                    torch::nn::LinearOptions(columns, rows).bias(bias)));
     };
-    value_ = linear("value_projection", s_.channels, s_.d_model);
-    gate_ = linear("gate_projection", s_.channels, s_.d_model);
+    value_ = linear("value_projection", s_.channels, s_.d_model, s_.in_bias);
+    gate_ = linear("gate_projection", s_.channels, s_.d_model, s_.in_bias);
     if (s_.width > 0) {
       convolution_ = ConvolutionFilters(*this, s_.channels, s_.width,
                                         /*with_bias=*/true);
@@ -53,10 +54,11 @@ class Mamba : public Mixer {
                                              .log()
                                              .repeat({s_.channels, 1}));
     D_ = register_parameter("D", torch::ones({s_.channels}));
-    out_ = linear("out_projection", s_.d_model, s_.channels);
+    out_ = linear("out_projection", s_.d_model, s_.channels, s_.out_bias);
   }
 
   torch::Tensor OutputWeight() const override { return out_->weight; }
+  torch::Tensor OutputBias() const override { return out_->bias; }
 
  protected:
   torch::Tensor Mix(const torch::Tensor& x, const MixerContext&,
@@ -121,8 +123,11 @@ class Mamba : public Mixer {
   std::pair<torch::Tensor, torch::Tensor> Project(
       const torch::Tensor& x, const NormLayer* norm,
       const torch::Tensor& kept) const {
+    std::vector<torch::Tensor> biases;
+    if (s_.in_bias) biases = {value_->bias, gate_->bias};
     const auto parts =
-        Kept(ProjectRows(Kept(x, kept), norm, {value_->weight, gate_->weight}),
+        Kept(ProjectRows(Kept(x, kept), norm, {value_->weight, gate_->weight},
+                         std::move(biases)),
              kept)
             .chunk(2, 2);
     return {parts[0], parts[1]};

@@ -89,7 +89,7 @@ class LatentMixer : public Mixer {
   LatentRows Project(const torch::Tensor& x, const NormLayer* norm,
                      const RotaryTable& rotary) const {
     const bool down = s_.query_latent > 0;
-    const double eps = config_.norm_eps;
+    const double eps = s_.norm_eps;
     const auto parts =
         ProjectRows(x, norm,
                     {down ? down_->weight : query_->weight, latent_->weight})
@@ -107,9 +107,9 @@ class LatentMixer : public Mixer {
     torch::Tensor shared = parts[2].unsqueeze(2);
     if (s_.rotary > 0) {
       const auto split = queries.split_with_sizes({s_.own_key(), s_.shared}, 3);
-      queries =
-          torch::cat({split[0], Rotate(split[1].contiguous(), rotary)}, 3);
-      shared = Rotate(shared.contiguous(), rotary);
+      const RotaryTable& table = rotary.At(s_.table);
+      queries = torch::cat({split[0], Rotate(split[1].contiguous(), table)}, 3);
+      shared = Rotate(shared.contiguous(), table);
     }
     const torch::Tensor c = normed(parts[1], latent_norm_).unsqueeze(2);
     return {queries, s_.shared > 0 ? torch::cat({c, shared}, 3) : c};

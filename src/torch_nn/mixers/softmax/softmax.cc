@@ -149,13 +149,13 @@ class SoftmaxMixer : public Mixer {
   torch::Tensor Prepared(const torch::Tensor& rows, int64_t count,
                          const torch::Tensor& weight,
                          const RotaryTable& rotary) const {
-    const double eps = config_.norm_eps;
+    const double eps = s_.norm_eps;
     torch::Tensor x = HeadsOf(rows, count);
     if (s_.norm == HeadNorm::kHead) x = RootNorm(x, weight, eps);
     if (s_.norm == HeadNorm::kFull) {
       x = HeadsOf(RootNorm(rows.unsqueeze(2), weight, eps).squeeze(2), count);
     }
-    return RotateFirst(x, s_.rotary, rotary);
+    return s_.rotary == 0 ? x : RotateFirst(x, s_.rotary, rotary.At(s_.table));
   }
 
   // Keys and values of a group are repeated for its heads: [B, T, H V].

@@ -1,0 +1,90 @@
+#include "cli/commands/conversion.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "cli/cli.h"
+#include "cli/console/output.h"
+#include "cli/console/signals.h"
+#include "core/text.h"
+
+namespace tarn::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kMiB = 1 << 20;
+
+StoredWeights StoredOf(const std::string& word) {
+  if (word == "f32") return StoredWeights::kF32;
+  return word == "bf16" ? StoredWeights::kBF16 : StoredWeights::kAsTheyAre;
+}
+
+// "312 of 2048 MiB, 540 MiB/s, 3 s left"
+std::string Note(uint64_t done, uint64_t total, double seconds) {
+  const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
+  const double left = static_cast<double>(total - done) / std::max(rate, 1.0);
+  char text[96];
+  std::snprintf(text, sizeof(text), "%.0f of %.0f MiB, %.0f MiB/s, %.0f s left",
+                static_cast<double>(done) / kMiB,
+                static_cast<double>(total) / kMiB, rate / kMiB, left);
+  return text;
+}
+
+}  // namespace
+
+void DeclareConversion(ArgumentParser& parser, const std::string& source,
+                       ConversionFlags& flags) {
+  parser.Add("DIR", flags.from, source).Required();
+  parser.Add("--out", flags.out, "folder to write, made if it is missing")
+      .Required();
+  parser
+      .Add("--weights", flags.weights,
+           "how matrices are written: as they are stored, or in this format; "
+           "vectors stay as they are")
+      .OneOf({"stored", "f32", "bf16"})
+      .ShowDefault();
+  parser.AddFlag("--overwrite", flags.overwrite,
+                 "replace a model that is in the folder");
+}
+
+int RunConversion(const std::string& label, const ConversionFlags& flags,
+                  const std::function<Converted(const ConvertOptions&)>& run) {
+  ConvertOptions options;
+  options.stored = StoredOf(flags.weights);
+  options.overwrite = flags.overwrite;
+  Converted converted;
+  try {
+    Progress progress(label, 100);
+    const auto start = Clock::now();
+    options.progress = [&](uint64_t done, uint64_t total) {
+      const std::chrono::duration<double> passed = Clock::now() - start;
+      progress.Update(total == 0 ? 100 : 100 * done / total,
+                      Note(done, total, passed.count()));
+      return PendingSignal() == 0;
+    };
+    converted = run(options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    std::fprintf(stderr,
+                 "%s: interrupted: nothing was written; the same command "
+                 "starts from the beginning\n",
+                 label.c_str());
+    return SignalExitCode(PendingSignal());
+  }
+  if (!converted.left_out.empty()) {
+    std::fprintf(stderr, "%s: left out %s\n", label.c_str(),
+                 converted.left_out.c_str());
+  }
+  std::string names;
+  for (const std::string& name : converted.files) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  Payload payload(stdout);
+  payload.Write(StrCat(flags.out, ": ", converted.model_type, ", ",
+                       converted.tensors, " tensors, ", converted.numbers,
+                       " weights, ", converted.bytes, " bytes\n", names, "\n"));
+  payload.Flush();
+  return kExitOk;
+}
+
+}  // namespace tarn::cli

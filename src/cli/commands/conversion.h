@@ -1,0 +1,26 @@
+// What `tarn import` and `tarn export` share: their flags, progress and report.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "cli/console/parse.h"
+#include "runtime/model/convert.h"
+
+namespace tarn::cli {
+
+struct ConversionFlags {
+  std::string from, out, weights = "stored";
+  bool overwrite = false;
+};
+
+/// source: what the positional is.
+void DeclareConversion(ArgumentParser& parser, const std::string& source,
+                       ConversionFlags& flags);
+
+/// Runs it with progress on stderr, and prints what was written; returns the
+/// exit code, also after a signal. label: "tarn import".
+int RunConversion(const std::string& label, const ConversionFlags& flags,
+                  const std::function<Converted(const ConvertOptions&)>& run);
+
+}  // namespace tarn::cli

@@ -1,0 +1,174 @@
+#include "importers/publish.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "config/tables.h"
+#include "core/json.h"
+#include "core/text.h"
+#include "importers/importer.h"
+#include "weights/reversed_view.h"
+
+namespace tarn {
+namespace {
+
+constexpr const char* kWhere = "config.json";
+// Of factors that are stored as their inverse.
+constexpr double kSameReal = 1e-12;
+
+bool SameValue(const nlohmann::json& a, const nlohmann::json& b) {
+  if (!a.is_number() || !b.is_number()) return a == b;
+  const double x = a.get<double>(), y = b.get<double>();
+  return std::abs(x - y) <= kSameReal * std::max(std::abs(x), std::abs(y));
+}
+
+nlohmann::json KeysOfLayer(const ModelConfig& config, int64_t layer) {
+  return nlohmann::json::parse(LayerViewText(config, layer));
+}
+
+// What differs between a configuration and what its published keys say.
+struct Difference {
+  int count = 0;
+  std::string key, read, given;
+};
+
+// Layers are compared as they see their keys, so that patterns may be written
+// in different ways.
+Difference Compare(const ModelConfig& given, const ModelConfig& read) {
+  Difference difference;
+  if (given.n_layers != read.n_layers) {
+    return {1, "n_layers", StrCat(read.n_layers), StrCat(given.n_layers)};
+  }
+  for (int64_t i = 0; i < given.n_layers; ++i) {
+    const nlohmann::json ours = KeysOfLayer(given, i);
+    const nlohmann::json theirs = KeysOfLayer(read, i);
+    for (const auto& [key, value] : ours.items()) {
+      const auto found = theirs.find(key);
+      if (found != theirs.end() && SameValue(value, *found)) continue;
+      if (difference.count++ > 0) continue;
+      difference.key = i == 0 ? key : StrCat(key, " of layer ", i);
+      difference.read = found == theirs.end() ? "no such key" : found->dump();
+      difference.given = value.dump();
+    }
+  }
+  return difference;
+}
+
+struct Attempt {
+  PublishedKeys keys;
+  PublishedConfig Published(const Importer& row) const {
+    return {nlohmann::json::parse(keys.dump()),
+            StrCat(kWhere, " of ", row.model_type)};
+  }
+  ModelConfig config;  // as it is read again
+  Difference difference;
+};
+
+// Writes the keys of a type and reads them again. Throws FormatError where they
+// cannot be read.
+Attempt Try(const Importer& row, const ModelConfig& config) {
+  Attempt attempt;
+  attempt.keys = {{"architectures", {row.architecture}},
+                  {"model_type", row.model_type},
+                  {"bos_token_id", nullptr},  // generation_config.json has them
+                  {"eos_token_id", nullptr},
+                  {"pad_token_id", nullptr}};
+  row.publish(config, attempt.keys);
+  PublishedConfig published = attempt.Published(row);
+  attempt.config = ReadPublished(row, published);
+  // How texts become tokens, and what acts in training, are no keys of it.
+  attempt.config.tokenizer = config.tokenizer;
+  CopyTrainingKeys(config, attempt.config);
+  attempt.difference = Compare(config, attempt.config);
+  return attempt;
+}
+
+Error Inexpressible(const Importer& row, const Difference& difference,
+                    bool nearest) {
+  return FormatError(
+      StrCat(kWhere, ": ", difference.key),
+      StrCat(difference.read, ", as ",
+             nearest ? "the nearest published type, " : "", row.model_type,
+             nearest ? "," : "", " would have it"),
+      difference.given);
+}
+
+// Null: none.
+const Importer* WritableRow(const std::string& type) {
+  for (const Importer& row : Importers()) {
+    if (row.publish != nullptr && type == row.model_type) return &row;
+  }
+  return nullptr;
+}
+
+// The type, which can be written, and its keys. Throws Error.
+std::pair<const Importer*, Attempt> Choose(const ModelConfig& config,
+                                           const std::string& type) {
+  if (!type.empty()) {
+    const Importer* row = WritableRow(type);
+    Attempt attempt = Try(*row, config);
+    if (attempt.difference.count > 0) {
+      Throw(Inexpressible(*row, attempt.difference, false));
+    }
+    return {row, std::move(attempt)};
+  }
+  const Importer* nearest = nullptr;
+  Difference least;
+  for (const Importer& row : Importers()) {
+    if (row.publish == nullptr) continue;
+    try {
+      Attempt attempt = Try(row, config);
+      if (attempt.difference.count == 0) return {&row, std::move(attempt)};
+      if (nearest == nullptr || attempt.difference.count < least.count) {
+        nearest = &row;
+        least = attempt.difference;
+      }
+    } catch (const Error&) {
+      continue;  // its keys have no values for this configuration
+    }
+  }
+  if (nearest != nullptr) Throw(Inexpressible(*nearest, least, true));
+  throw FormatError(kWhere, "a configuration that a published type has",
+                    "one that none has");
+}
+
+}  // namespace
+
+std::vector<const char*> WritableModelTypes() {
+  std::vector<const char*> types;
+  for (const Importer& row : Importers()) {
+    if (row.publish != nullptr) types.push_back(row.model_type);
+  }
+  return types;
+}
+
+Result<PublishedForm> Publish(const ModelConfig& config,
+                              std::shared_ptr<const WeightSource> weights,
+                              const std::string& type) {
+  if (!type.empty() && WritableRow(type) == nullptr) {
+    std::string known;
+    for (const char* word : WritableModelTypes()) {
+      known += (known.empty() ? "" : ", ") + std::string(word);
+    }
+    return ArgumentError("model type", "one of " + known, Quoted(type));
+  }
+  try {
+    if (config.arch != Arch::kDecoder || config.task != Task::kLm) {
+      throw FormatError(StrCat(kWhere, ": task"), "\"lm\" of a decoder",
+                        StrCat('"', Name(config.task), '"'));
+    }
+    const auto [row, attempt] = Choose(config, type);
+    PublishedTensors from(nullptr, attempt.Published(*row));
+    ImportedTensors to(attempt.config);
+    row->tensors(attempt.config, from, to);
+    return PublishedForm{
+        row->model_type, attempt.keys.dump(2) + "\n",
+        std::make_shared<ReversedView>(to.Take(), std::move(weights))};
+  } catch (const Error& error) {
+    return FormatError(error.where(), error.wanted(), error.given());
+  }
+}
+
+}  // namespace tarn

@@ -1,0 +1,205 @@
+#include "mixers/lru/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/activation/activation.h"
+#include "kernels/elementwise_recurrence/elementwise_recurrence.h"
+#include "kernels/gate_rows/gate_rows.h"
+#include "kernels/matmul/matmul.h"
+#include "mixers/common/runtime_attention.h"
+#include "mixers/common/runtime_convolution.h"
+#include "mixers/lru/form.h"
+
+namespace tarn::mixers {
+namespace {
+
+enum LruTensor : int64_t { kLruState, kLruWindow };  // of the spec's state
+
+// Channels of a task of the recurrence; any cut gives the same bits.
+constexpr int64_t kLruShare = 64;
+
+// y = 2 sqrt(2 / pi) (x + 0.044715 x^3), of which gelu(x) = x sigma(y) in the
+// form with a tanh.
+void GeluTanhArguments(const float* x, int64_t n, float* y) {
+  constexpr float kScale = 1.5957691216f, kCubic = 0.044715f;
+  for (int64_t i = 0; i < n; ++i) {
+    y[i] = kScale * (x[i] + kCubic * x[i] * x[i] * x[i]);
+  }
+}
+
+// Columns of `in`: [C] values, [C] z. Columns of `extra`: [C] u,
+// [C] input gates, then inputs of the recurrence, [C] recurrence gates, then
+// the logarithms of decay factors.
+class Lru final : public RuntimeMixer {
+ public:
+  Lru(const ModelConfig& layer, MixerTensors& tensors)
+      : s_(LruSizesOf(layer)),
+        input_bias_(tensors.Vector("input_gate.bias")),
+        recurrence_bias_(tensors.Vector("recurrence_gate.bias")),
+        rates_(tensors.Vector("Lambda")) {
+    for (float& rate : rates_) {
+      const double x = rate;
+      const double softplus =
+          std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+      rate = static_cast<float>(-kLruRate * softplus);
+    }
+    if (s_.width > 0) {
+      convolution_ =
+          RuntimeConvolution(tensors, s_.channels, s_.width,
+                             /*with_bias=*/true, ConvolutionActivation::kNone);
+    }
+    in_ = tensors.Stack({"value_projection", "gate_projection"},
+                        {s_.channels, s_.channels}, s_.d_model,
+                        /*biases=*/true);
+    input_gates_ =
+        tensors.Matrices("input_gate.weight", s_.heads, s_.block, s_.block);
+    recurrence_gates_ = tensors.Matrices("recurrence_gate.weight", s_.heads,
+                                         s_.block, s_.block);
+    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.channels,
+                         /*biases=*/true);
+  }
+
+  int64_t bytes() const override {
+    int64_t sum = RuntimeMixer::bytes();
+    for (const WeightMatrix& w : input_gates_) sum += w.bytes();
+    for (const WeightMatrix& w : recurrence_gates_) sum += w.bytes();
+    return sum;
+  }
+  int64_t row_floats() const override { return 3 * s_.channels; }
+
+  // Everything around the recurrence treats each row separately; it is a task
+  // for each sequence and share of channels.
+  void Mix(MixerBlock& block, int64_t layer) const override {
+    Convolve(block, layer);
+    for (int64_t h = 0; h < s_.heads; ++h) {
+      Multiply(block, h, input_gates_, Inputs(block));
+      Multiply(block, h, recurrence_gates_, Gates(block));
+    }
+    block.ForRows(16 * s_.channels, [&](int64_t row) { Prepare(block, row); });
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const int64_t cuts = (s_.channels + kLruShare - 1) / kLruShare;
+    block.ForTasks(
+        segments * cuts, kLruShare * ((block.rows() + segments - 1) / segments),
+        [&](int64_t task, int) {
+          Recur(block, block.segments[static_cast<size_t>(task / cuts)], layer,
+                task % cuts * kLruShare);
+        });
+    block.ForRows(8 * s_.channels, [&](int64_t row) { Finish(block, row); });
+  }
+
+  // Products of its values stand between the parts.
+  bool one_region() const override { return false; }
+  int64_t shares() const override { return 1; }
+  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
+            int) const override {
+    if (begin == 0 && end > 0) Mix(block, layer);
+  }
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t) const override {
+    return state.Tensor(layer, kLruState);
+  }
+
+ private:
+  Rows Values(const MixerBlock& block) const { return block.extra; }
+  Rows Inputs(const MixerBlock& block) const {
+    return {block.extra.data + s_.channels, block.extra.stride};
+  }
+  Rows Gates(const MixerBlock& block) const {
+    return {block.extra.data + 2 * s_.channels, block.extra.stride};
+  }
+
+  // u = convolution(values) of every segment, after its window.
+  void Convolve(MixerBlock& block, int64_t layer) const {
+    if (s_.width > 0) {
+      convolution_.Run(block, layer, kLruWindow, block.in, Values(block));
+      return;
+    }
+    block.ForRows(s_.channels / 4, [&](int64_t row) {
+      std::copy_n(block.in[row], s_.channels, Values(block)[row]);
+    });
+  }
+
+  // One block of a gate's matrix.
+  void Multiply(MixerBlock& block, int64_t head,
+                const std::vector<WeightMatrix>& gates, const Rows& to) const {
+    const int64_t column = head * s_.block;
+    PackedMatMul(Values(block).data + column, block.extra.stride, block.rows(),
+                 gates[static_cast<size_t>(head)],
+                 {to.data + column, to.stride}, block.executor());
+  }
+
+  // What the recurrence reads: log a, and the root's factor i u. With
+  // t = tanh(-log a), 1 - a^2 = 2 t / (1 + t), where nothing cancels.
+  void Prepare(const MixerBlock& block, int64_t row) const {
+    const int64_t n = s_.channels;
+    const float* values = Values(block)[row];
+    float* inputs = Inputs(block)[row];
+    float* gates = Gates(block)[row];
+    float* roots = block.out[row];
+    AddToRow(input_bias_.data(), n, inputs);
+    SigmoidRow(inputs, n, inputs);
+    AddToRow(recurrence_bias_.data(), n, gates);
+    SigmoidRow(gates, n, gates);
+    for (int64_t c = 0; c < n; ++c) {
+      gates[c] *= rates_[static_cast<size_t>(c)];
+      inputs[c] *= values[c];
+      roots[c] = -gates[c];
+    }
+    if (block.positions[static_cast<size_t>(row)] == 0) return;
+    TanhRow(roots, n, roots);
+    for (int64_t c = 0; c < n; ++c) {
+      inputs[c] *= std::sqrt(2 * roots[c] / (1 + roots[c]));
+    }
+  }
+
+  // The rows of a segment over the states of a share of channels.
+  void Recur(const MixerBlock& block, const Segment& segment, int64_t layer,
+             int64_t begin) const {
+    const int64_t count = std::min(kLruShare, s_.channels - begin);
+    const auto view = [&](const Rows& rows) {
+      return HeadView(rows[segment.row] + begin, segment.count, rows.stride,
+                      count);
+    };
+    ElementwiseRecurrenceInputs in;
+    in.inputs = view(Inputs(block));
+    in.gates = view(Gates(block));
+    float* state = segment.state->Tensor(layer, kLruState) + begin;
+    in.initial_state = state;
+    ElementwiseRecurrenceOutputs outputs;
+    outputs.out = view(block.out);
+    outputs.final_state = state;
+    SerialExecutor serial;
+    ElementwiseRecurrenceForward(in, outputs, serial);
+  }
+
+  // out = h gelu(z).
+  void Finish(const MixerBlock& block, int64_t row) const {
+    const int64_t n = s_.channels;
+    const float* z = block.in[row] + n;
+    float* sigma = Values(block)[row];
+    float* out = block.out[row];
+    GeluTanhArguments(z, n, sigma);
+    SigmoidRow(sigma, n, sigma);
+    for (int64_t c = 0; c < n; ++c) out[c] *= z[c] * sigma[c];
+  }
+
+  const LruSizes s_;
+  const std::vector<float> input_bias_, recurrence_bias_;  // [C]
+  std::vector<float> rates_;        // -8 softplus(Lambda) [C]
+  RuntimeConvolution convolution_;  // of width 0: empty
+  std::vector<WeightMatrix> input_gates_, recurrence_gates_;  // H of [V, V]
+};
+
+std::unique_ptr<RuntimeMixer> NewLru(const ModelConfig& layer,
+                                     MixerTensors& tensors) {
+  return std::make_unique<Lru>(layer, tensors);
+}
+
+}  // namespace
+
+std::vector<RuntimeMixerRow> lru::RuntimeMixers() {
+  return {{"rg-lru", nullptr, NewLru}};
+}
+
+}  // namespace tarn::mixers

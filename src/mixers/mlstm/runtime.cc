@@ -1,0 +1,175 @@
+#include "mixers/mlstm/runtime.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/activation/activation.h"
+#include "kernels/decay/decay_attention.h"
+#include "kernels/gated_norm/gated_norm.h"
+#include "mixers/mlstm/form.h"
+
+namespace tarn::mixers {
+namespace {
+
+enum MlstmTensor : int64_t { kMlstmState, kMlstmMaximum };  // of the spec
+
+// Columns of `in`: [H K] queries, [H K] keys, [H V] values, [H V] output gates,
+// [H] input gates, [H] forget gates. Columns of `extra`: [H (V + 1)] values
+// with a 1 after those of each head, [H (V + 1)] what is read, [H] logarithms
+// of decay factors, [H] m.
+class Mlstm final : public RuntimeMixer {
+ public:
+  Mlstm(const ModelConfig& layer, MixerTensors& tensors)
+      : s_(MlstmSizesOf(layer)), norm_weight_(tensors.Vector("norm.weight")) {
+    // Of all maps those of the gates alone have biases, which Prepare adds.
+    input_bias_ = tensors.Vector("input_projection.bias");
+    forget_bias_ = tensors.Vector("forget_projection.bias");
+    in_ = tensors.Stack(
+        {"query_projection", "key_projection", "value_projection",
+         "gate_projection", "input_projection", "forget_projection"},
+        {s_.keys(), s_.keys(), s_.values(), s_.values(), s_.heads, s_.heads},
+        s_.d_model, /*biases=*/false);
+    out_ = tensors.Stack({"out_projection"}, {s_.d_model}, s_.values(),
+                         /*biases=*/false);
+    norm_ = {.groups = s_.heads,
+             .width = s_.d_value,
+             .eps = layer.norm_eps,
+             .centred = true,
+             .activation = NormGate::kSigmoid,
+             .weight_by_group = true};
+  }
+
+  int64_t row_floats() const override {
+    return 2 * s_.heads * s_.columns() + 2 * s_.heads;
+  }
+
+  // A task for each sequence and head.
+  void Mix(MixerBlock& block, int64_t layer) const override {
+    const int64_t segments = static_cast<int64_t>(block.segments.size());
+    // About four state entries a nanosecond.
+    const int64_t ns = s_.d_key * s_.columns() / 4 + 300;
+    block.ForTasks(
+        segments * s_.heads, ns * ((block.rows() + segments - 1) / segments),
+        [&](int64_t task, int) {
+          Advance(block, block.segments[static_cast<size_t>(task / s_.heads)],
+                  layer, task % s_.heads);
+        });
+    block.ForRows(8 * s_.values(), [&](int64_t row) { Finish(block, row); });
+  }
+
+  // A step is a pass over the state of each head, then over the whole row.
+  bool one_region() const override { return false; }
+  int64_t shares() const override { return s_.heads; }
+  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
+            int) const override {
+    if (begin == 0 && end > 0) Mix(block, layer);
+  }
+  const void* Reads(const SequenceState& state, int64_t layer,
+                    int64_t share) const override {
+    return state.Tensor(layer, kMlstmState) + share * s_.d_key * s_.columns();
+  }
+
+ private:
+  int64_t made() const { return s_.heads * s_.columns(); }  // width of a part
+  float* Value(const MixerBlock& block, int64_t row, int64_t head) const {
+    return block.extra[row] + head * s_.columns();
+  }
+  float* Read(const MixerBlock& block, int64_t row, int64_t head) const {
+    return Value(block, row, head) + made();
+  }
+  float* Decay(const MixerBlock& block, int64_t row, int64_t head) const {
+    return block.extra[row] + 2 * made() + head;
+  }
+  float* Maximum(const MixerBlock& block, int64_t row, int64_t head) const {
+    return Decay(block, row, head) + s_.heads;
+  }
+
+  float Capped(float x) const {
+    const float cap = static_cast<float>(s_.softcap);
+    return cap == 0.0f ? x : cap * std::tanh(x / cap);
+  }
+
+  // m, the decay and what the state takes in, token by token: their order
+  // decides m.
+  void Prepare(const MixerBlock& block, const Segment& segment, int64_t head,
+               float& maximum) const {
+    const size_t h = static_cast<size_t>(head);
+    const int64_t gates = 2 * (s_.keys() + s_.values());
+    for (int64_t row = segment.row; row < segment.row + segment.count; ++row) {
+      float* in = block.in[row];
+      const float i = Capped(in[gates + head] + input_bias_[h]);
+      const float f = Capped(in[gates + s_.heads + head] + forget_bias_[h]);
+      // log sigma(f)
+      const float kept =
+          std::min(f, 0.0f) - std::log1p(std::exp(-std::fabs(f)));
+      const float next = std::max(kept + maximum, i);
+      *Decay(block, row, head) = kept + (maximum - next);
+      ScaleRow(std::exp(i - next), s_.d_key, in + s_.keys() + head * s_.d_key);
+      float* values = Value(block, row, head);
+      std::copy_n(in + 2 * s_.keys() + head * s_.d_value, s_.d_value, values);
+      values[s_.d_value] = 1.0f;
+      *Maximum(block, row, head) = maximum = next;
+    }
+  }
+
+  // The rows of a segment over the state of one head.
+  void Advance(const MixerBlock& block, const Segment& segment, int64_t layer,
+               int64_t head) const {
+    if (segment.count == 0) return;
+    Prepare(block, segment, head,
+            segment.state->Tensor(layer, kMlstmMaximum)[head]);
+    const auto view = [&](float* data, int64_t stride, int64_t width) {
+      return TensorView{
+          data, {1, segment.count, 1, width}, {0, stride, width}, DType::kF32};
+    };
+    const int64_t row = segment.row, stride = block.extra.stride;
+    float* in_row = block.in[row];
+    RecurrentInputs in;
+    in.queries = view(in_row + head * s_.d_key, block.in.stride, s_.d_key);
+    in.keys =
+        view(in_row + s_.keys() + head * s_.d_key, block.in.stride, s_.d_key);
+    in.values = view(Value(block, row, head), stride, s_.columns());
+    in.gates = view(Decay(block, row, head), stride, 1);
+    float* state = segment.state->Tensor(layer, kMlstmState) +
+                   head * s_.d_key * s_.columns();
+    SerialExecutor serial;
+    DecayAttentionStep(
+        {.scale = 1.0f / std::sqrt(static_cast<float>(s_.d_key))}, in,
+        {.state = state, .next = state},
+        view(Read(block, row, head), stride, s_.columns()), serial);
+  }
+
+  // Divides by the denominator of each head, normalises and gates.
+  void Finish(const MixerBlock& block, int64_t row) const {
+    float* out = block.out[row];
+    for (int64_t head = 0; head < s_.heads; ++head) {
+      const float* read = Read(block, row, head);
+      const float floor = std::exp(-*Maximum(block, row, head));
+      const float sum = std::max(std::fabs(read[s_.d_value]), floor) +
+                        static_cast<float>(kMlstmEps);
+      for (int64_t c = 0; c < s_.d_value; ++c) {
+        out[head * s_.d_value + c] = read[c] / sum;
+      }
+    }
+    GatedNormRow(norm_, out, block.in[row] + 2 * s_.keys() + s_.values(),
+                 norm_weight_.data(), /*bias=*/nullptr, out);
+  }
+
+  const MlstmSizes s_;
+  const std::vector<float> norm_weight_;         // [H, V]
+  std::vector<float> input_bias_, forget_bias_;  // [H]
+  GatedNormOptions norm_;
+};
+
+std::unique_ptr<RuntimeMixer> NewMlstm(const ModelConfig& layer,
+                                       MixerTensors& tensors) {
+  return std::make_unique<Mlstm>(layer, tensors);
+}
+
+}  // namespace
+
+std::vector<RuntimeMixerRow> mlstm::RuntimeMixers() {
+  return {{"mlstm", nullptr, NewMlstm}};
+}
+
+}  // namespace tarn::mixers

@@ -1,0 +1,52 @@
+// Model directories written from others: a published one as tarn's own, and
+// back. Weights pass through a few MiB of memory; files appear by rename, the
+// configuration last, so that a directory with one is complete.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "weights/weight_file.h"
+
+namespace tarn {
+
+struct ConvertOptions {
+  StoredWeights stored = StoredWeights::kAsTheyAre;
+  /// Whether a model that is in the folder may be replaced.
+  bool overwrite = false;
+  /// As WeightFileOptions has it.
+  std::function<bool(uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+struct Converted {
+  std::string model_type;                        // of the published side
+  uint64_t tensors = 0, numbers = 0, bytes = 0;  // of the weights written
+  std::vector<std::string> files;                // names, config.json last
+  /// A file that was left out, and why; empty: none.
+  std::string left_out;
+};
+
+/// Writes DIR/config.json, model.safetensors, the tokenizer's files, the chat
+/// template and generation_config.json of the published model `from`, under
+/// tarn's names. Weights are those that OpenNamedWeights gives, bit for bit
+/// unless `stored` rounds them. Throws FormatError for what cannot be imported
+/// or is tarn's own, ArgumentError for a folder `dir` that holds files and may
+/// not be overwritten or is `from`, IoError, and kInterrupted. A failure leaves
+/// `dir` as it was.
+Converted ImportModel(const std::string& from, const std::string& dir,
+                      const ConvertOptions& options);
+
+/// The way back: the model `from`, tarn's own or published, as a directory that
+/// transformers opens. type: the published type; empty: the first that has the
+/// configuration (importers/publish.h). One published tensor is in memory at a
+/// time. Throws as ImportModel, and what Publish returns.
+Converted ExportModel(const std::string& from, const std::string& dir,
+                      const std::string& type, const ConvertOptions& options);
+
+/// The types that ExportModel writes.
+std::vector<std::string> ExportedModelTypes();
+
+}  // namespace tarn

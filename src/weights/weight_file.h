@@ -1,0 +1,36 @@
+// A source written as one safetensors file, a few rows at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "core/file.h"
+#include "weights/weight_source.h"
+
+namespace tarn {
+
+/// How matrices and tensors of more axes are stored; tensors of one axis, which
+/// are small and matter, stay as they are.
+enum class StoredWeights { kAsTheyAre, kF32, kBF16 };
+
+struct WeightFileOptions {
+  StoredWeights stored = StoredWeights::kAsTheyAre;
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};
+  /// Called as bytes are written; false: stop, by throwing an Error of kind
+  /// kInterrupted.
+  std::function<bool(uint64_t done, uint64_t total)> progress = nullptr;
+};
+
+/// Bytes of the file's tensors.
+uint64_t WeightFileBytes(const WeightSource& source,
+                         const WeightFileOptions& options);
+
+/// Writes all tensors: those of larger numbers first, otherwise in their order.
+/// What has no encoding of safetensors is stored as F32. Memory: some MiB, and
+/// what the source takes. Throws IoError and what the source throws.
+void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
+                  ByteSink& to);
+
+}  // namespace tarn
