@@ -37,10 +37,12 @@ ModelConfig RandomConfig(Arch arch, std::mt19937& random) {
     config.d_key = config.d_value = 0;  // this kind needs them equal
   }
   if (pick(0, 2) == 0) SetConfigField(config, "feature_map", "favor");
-  constexpr const char* kParts[] = {"mlp",  "swiglu", "geglu",      "relu2",
-                                    "none", "moe",    "channel-mix"};
-  // The last is for decoders alone, and pairs of stacks take the first four.
-  const int last = arch == Arch::kDecoder ? 6 : arch == Arch::kEncoder ? 5 : 3;
+  constexpr const char* kParts[] = {
+      "mlp",  "swiglu", "geglu",       "relu2",
+      "none", "moe",    "channel-mix", "gated-channel-mix"};
+  // The last two are for decoders alone, and pairs of stacks take the first
+  // four.
+  const int last = arch == Arch::kDecoder ? 7 : arch == Arch::kEncoder ? 5 : 3;
   config.feed_forward = FeedForwardOf(kParts[pick(0, last)]);
   if (arch == Arch::kSeq2seq) config.n_decoder_layers = pick(1, 4);
   const bool classify =

@@ -1,41 +1,74 @@
-// Layers of mixers/gated/form.h under the names of flash-linear-attention.
+// Layers of Gated DeltaNet and its relatives under the names of
+// flash-linear-attention: which tensors a layer has follows from its mixer.
 #include <cmath>
 
+#include "config/mixer_spec.h"
 #include "core/text.h"
 #include "importers/flash_linear.h"
-#include "mixers/gated/form.h"
 
 namespace tarn {
 namespace {
 
-// The rows of all heads, of which the file has each once for as many heads of
-// queries as share it. width: rows of a head.
-class SharedRows {
- public:
-  SharedRows(PublishedTensors& from, int64_t heads)
-      : from_(from),
-        shared_(from.config().Integer("num_kv_heads", 1, heads, heads)),
-        times_(heads / shared_) {}
-
-  WeightPart operator()(const std::string& name, int64_t width) const {
-    const WeightPart part = from_(name);
-    if (part.shape().empty() || part.shape()[0] != shared_ * width) {
-      throw FormatError(from_.Where(name), StrCat(shared_ * width, " rows"),
-                        StrCat("shape ", ShapeText(part.shape())));
-    }
-    if (times_ == 1) return part;
-    std::vector<WeightPart> heads;
-    for (int64_t h = 0; h < shared_; ++h) {
-      heads.insert(heads.end(), static_cast<size_t>(times_),
-                   part.Rows({h * width, (h + 1) * width}));
-    }
-    return WeightPart::Stacked(heads);
-  }
-
- private:
-  PublishedTensors& from_;
-  const int64_t shared_, times_;
+struct FlashName {
+  const char* own;
+  // The first that the file has. The norm is named after the kernel that
+  // computes it.
+  std::vector<const char*> theirs;
 };
+
+const std::vector<FlashName>& FlashNames() {
+  static const std::vector<FlashName> names = {
+      {"query_projection.weight", {"q_proj.weight"}},
+      {"key_projection.weight", {"k_proj.weight"}},
+      {"value_projection.weight", {"v_proj.weight", "i_proj.weight"}},
+      {"gate_projection.weight", {"g_proj.weight"}},
+      {"gate_down_projection.weight", {"g_proj.0.weight"}},
+      {"gate_up_projection.weight", {"g_proj.1.weight"}},
+      {"gate_up_projection.bias", {"g_proj.1.bias"}},
+      {"decay_projection.weight", {"a_proj.weight", "f_proj.weight"}},
+      {"decay_down_projection.weight", {"f_proj.0.weight", "gk_proj.0.weight"}},
+      {"decay_up_projection.weight", {"f_proj.1.weight", "gk_proj.1.weight"}},
+      {"decay_up_projection.bias", {"gk_proj.1.bias"}},
+      {"beta_projection.weight", {"b_proj.weight"}},
+      {"A_log", {"A_log"}},
+      {"dt_bias", {"dt_bias"}},
+      {"norm.weight",
+       {"o_norm.weight", "g_norm_swish_gate.weight", "g_norm.weight"}},
+      {"out_projection.weight", {"o_proj.weight"}}};
+  return names;
+}
+
+std::string NameIn(const PublishedTensors& from, const std::string& theirs,
+                   const std::string& own) {
+  for (const FlashName& name : FlashNames()) {
+    if (own != name.own) continue;
+    for (const char* one : name.theirs) {
+      if (from.Has(theirs + one)) return theirs + one;
+    }
+    return theirs + name.theirs.front();
+  }
+  throw ArgumentError(own, "a tensor that the package has", "none");
+}
+
+// The rows of all heads, of which the file has each once for as many heads of
+// queries as share it. rows: of all heads.
+WeightPart SharedRows(PublishedTensors& from, const std::string& name,
+                      int64_t heads, int64_t rows) {
+  const int64_t shared = from.config().Integer("num_kv_heads", 1, heads, heads);
+  const WeightPart part = from(name);
+  if (shared == heads) return part;
+  const int64_t width = rows / heads;
+  if (part.shape().empty() || part.shape()[0] != shared * width) {
+    throw FormatError(from.Where(name), StrCat(shared * width, " rows"),
+                      StrCat("shape ", ShapeText(part.shape())));
+  }
+  std::vector<WeightPart> all;
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t first = h / (heads / shared) * width;
+    all.push_back(part.Rows({first, first + width}));
+  }
+  return WeightPart::Stacked(all);
+}
 
 // One number a head: log(1 - 2^(-5 - h)).
 WeightPart RetentionDecays(int64_t heads) {
@@ -47,93 +80,47 @@ WeightPart RetentionDecays(int64_t heads) {
   return WeightPart::Stacked(decays);
 }
 
-void AddOutputNorm(const GatedSizes& s, const std::string& own,
-                   const std::string& theirs, PublishedTensors& from,
-                   ImportedTensors& to) {
-  if (!from.config().Flag("elementwise_affine", true)) {
-    to.Add(own + "norm.weight", WeightPart::Filled({s.norm_width}, 1.0f));
-    return;
-  }
-  // GLA and RetNet name the norm after the kernel that computes it.
-  std::string name = theirs + "o_norm";
-  for (const char* other : {"g_norm_swish_gate", "g_norm"}) {
-    if (from.Has(theirs + other + ".weight")) name = theirs + other;
-  }
-  to.AddLinear(from, own + "norm", name);
+// Filters of queries, keys and values below one another.
+WeightPart Filters(PublishedTensors& from, const std::string& theirs,
+                   int64_t values, const std::vector<int64_t>& shape) {
+  const int64_t width = shape[1], keys = (shape[0] - values) / 2;
+  return WeightPart::Stacked(
+      {from.Reshaped(theirs + "q_conv1d.weight", {keys, width}),
+       from.Reshaped(theirs + "k_conv1d.weight", {keys, width}),
+       from.Reshaped(theirs + "v_conv1d.weight", {values, width})});
 }
 
-void AddProjections(const GatedForm& form, const GatedSizes& s,
-                    const std::string& own, const std::string& theirs,
-                    PublishedTensors& from, ImportedTensors& to) {
-  to.AddLinear(from, own + "query_projection", theirs + "q_proj");
-  if (form.bounded()) {
-    to.AddLinear(from, own + "decay_projection", theirs + "f_proj");
-    to.AddLinear(from, own + "value_projection", theirs + "i_proj");
-  } else if (form.grouped) {
-    to.AddLinear(from, own + "key_projection", theirs + "k_proj");
-    to.AddLinear(from, own + "value_projection", theirs + "v_proj");
-  } else {
-    const SharedRows shared(from, s.heads);
-    to.Add(own + "key_projection.weight",
-           shared(theirs + "k_proj.weight", s.d_key));
-    to.Add(own + "value_projection.weight",
-           shared(theirs + "v_proj.weight", s.d_value));
+WeightPart FlashPart(const ModelConfig& view, const NamedShape& wanted,
+                     const std::string& theirs, PublishedTensors& from) {
+  const auto& [own, shape] = wanted;
+  const int64_t heads = view.n_heads;
+  PublishedConfig& config = from.config();
+  if (own == "convolution.weight") {
+    return Filters(from, theirs, heads * view.d_value, shape);
   }
-  to.AddLinear(from, own + "out_projection", theirs + "o_proj");
-  if (form.low_rank_output_gate) {
-    to.AddLinear(from, own + "gate_down_projection", theirs + "g_proj.0");
-    to.AddLinear(from, own + "gate_up_projection", theirs + "g_proj.1",
-                 form.output_gate_bias);
-  } else if (form.output_gate != OutputGate::kNone) {
-    to.AddLinear(from, own + "gate_projection", theirs + "g_proj");
+  if (own == "log_decay") return RetentionDecays(heads);
+  if (own == "lower_bound") return WeightPart::Filled(shape, 0.0f);
+  if (own == "bound_logits") return from("model.lower_bounds");
+  if (own == "norm.weight" && !config.Flag("elementwise_affine", true)) {
+    return WeightPart::Filled(shape, 1.0f);
   }
-  if (form.gate == DecayGate::kHead) {
-    to.AddLinear(from, own + "decay_projection", theirs + "a_proj");
-  } else if (form.gate == DecayGate::kChannel) {
-    to.AddLinear(from, own + "decay_down_projection", theirs + "f_proj.0");
-    to.AddLinear(from, own + "decay_up_projection", theirs + "f_proj.1");
-  } else if (form.gate == DecayGate::kLogSigmoid) {
-    to.AddLinear(from, own + "decay_down_projection", theirs + "gk_proj.0");
-    const SharedRows shared(from, s.heads);
-    for (const char* part : {".weight", ".bias"}) {
-      to.Add(StrCat(own, "decay_up_projection", part),
-             shared(StrCat(theirs, "gk_proj.1", part), s.d_key));
-    }
+  if (own == "beta_projection.weight" && !config.Flag("use_beta", true)) {
+    return WeightPart::Filled(shape, 0.0f);
   }
+  const std::string name = NameIn(from, theirs, own);
+  if (own == "key_projection.weight" || own == "value_projection.weight" ||
+      own.starts_with("decay_up_projection")) {
+    return SharedRows(from, name, heads, shape[0]);
+  }
+  return from(name);
 }
 
 void AddFlashGated(const ModelConfig& view, const std::string& own,
                    const std::string& theirs, PublishedTensors& from,
                    ImportedTensors& to) {
-  const GatedForm form = FormOf(*FindGatedForm(Name(view.attention)), view);
-  const GatedSizes s = SizesOf(form, view);
-  AddProjections(form, s, own, theirs, from, to);
-  AddOutputNorm(s, own, theirs, from, to);
-  if (form.bounded() && !s.learns_bounds) {
-    to.Add(own + "lower_bound", WeightPart::Filled({s.gates}, 0.0f));
-  } else if (form.bounded() && !s.reads_bounds) {
-    to.Add(own + "bound_logits", from("model.lower_bounds"));
+  for (const NamedShape& wanted : Spec(view.attention).weights(view)) {
+    to.Add(own + wanted.first, FlashPart(view, wanted, theirs, from));
   }
-  if (form.constant()) to.Add(own + "log_decay", RetentionDecays(s.heads));
-  if (form.softplus()) {
-    for (const char* name : {"A_log", "dt_bias"}) {
-      to.Add(own + name, from(theirs + name));
-    }
-  }
-  if (form.delta && from.config().Flag("use_beta", true)) {
-    to.AddLinear(from, own + "beta_projection", theirs + "b_proj");
-  } else if (form.delta) {
-    to.Add(own + "beta_projection.weight",
-           WeightPart::Filled({s.heads, s.d_model}, 0.0f));
-  }
-  if (s.width == 0) return;
-  const auto filters = [&](const char* name, int64_t channels) {
-    return from.Reshaped(theirs + name, {channels, s.width});
-  };
-  to.Add(own + "convolution.weight",
-         WeightPart::Stacked({filters("q_conv1d.weight", s.keys),
-                              filters("k_conv1d.weight", s.keys),
-                              filters("v_conv1d.weight", s.values)}));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "importers/flash_linear.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "config/bounds.h"
@@ -105,13 +104,16 @@ int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
 void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config) {
   if (!from.Has("attn")) return from.WantNull("attn");
   PublishedConfig attn = from.Section("attn");
-  const std::vector<int64_t> softmax =
-      attn.Integers("layers", 0, config.n_layers - 1);
+  std::vector<bool> softmax(static_cast<size_t>(config.n_layers));
+  for (const int64_t i : attn.Integers("layers", 0, config.n_layers - 1)) {
+    if (softmax[static_cast<size_t>(i)]) {
+      attn.Refuse("layers", "each layer once", StrCat(i, " twice"));
+    }
+    softmax[static_cast<size_t>(i)] = true;
+  }
   const FlashOptions options = SoftmaxOptions(attn, config);
   attn.RequireAllRead();
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const bool chosen =
-        std::find(softmax.begin(), softmax.end(), i) != softmax.end();
+  for (const bool chosen : softmax) {
     config.layers.push_back({chosen ? MixerKind("full") : config.attention,
                              chosen ? options : FlashOptions{}});
   }

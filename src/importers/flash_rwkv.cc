@@ -3,7 +3,6 @@
 
 #include "core/text.h"
 #include "importers/flash_linear.h"
-#include "mixers/rwkv/form.h"
 
 namespace tarn {
 namespace {
@@ -89,17 +88,17 @@ ModelConfig ReadRwkv6(PublishedConfig& from) {
 
 // The shares of the row before, in tarn's order. Early files hold them in one
 // tensor, in the order r, w, k, v, a, g.
-WeightPart Shifts(const RwkvSizes& s, const std::string& theirs,
+WeightPart Shifts(int64_t d_model, const std::string& theirs,
                   PublishedTensors& from) {
   std::vector<WeightPart> rows;
   if (from.Has(theirs + "x_x")) {
-    const WeightPart all = from.Reshaped(theirs + "x_x", {6, s.d_model});
+    const WeightPart all = from.Reshaped(theirs + "x_x", {6, d_model});
     for (const int64_t row : {0, 1, 2, 3, 5, 4}) {
       rows.push_back(all.Rows({row, row + 1}));
     }
   } else {
     for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_g", "x_a"}) {
-      rows.push_back(from.Reshaped(theirs + name, {1, s.d_model}));
+      rows.push_back(from.Reshaped(theirs + name, {1, d_model}));
     }
   }
   return WeightPart::Stacked(rows);
@@ -108,8 +107,8 @@ WeightPart Shifts(const RwkvSizes& s, const std::string& theirs,
 void AddRwkv7(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
-  const RwkvSizes s = RwkvSizesOf(view);
-  to.Add(own + "token_shift", Shifts(s, theirs, from));
+  const int64_t width = view.n_heads * view.d_key;
+  to.Add(own + "token_shift", Shifts(view.d_model, theirs, from));
   to.AddLinear(from, own + "query_projection", theirs + "r_proj");
   to.AddLinear(from, own + "key_projection", theirs + "k_proj");
   to.AddLinear(from, own + "value_projection", theirs + "v_proj");
@@ -121,10 +120,10 @@ void AddRwkv7(const ModelConfig& view, const std::string& own,
   };
   low("decay", "w_lora", true);
   low("rate", "a_lora", true);
-  if (s.reads_values) low("value", "v_lora", true);
+  if (view.reads_passed) low("value", "v_lora", true);
   low("gate", "g_lora", false);
-  to.Add(own + "key_scale", from.Reshaped(theirs + "k_k", {s.width}));
-  to.Add(own + "key_rate", from.Reshaped(theirs + "k_a", {s.width}));
+  to.Add(own + "key_scale", from.Reshaped(theirs + "k_k", {width}));
+  to.Add(own + "key_rate", from.Reshaped(theirs + "k_a", {width}));
   to.Add(own + "bonus", from(theirs + "r_k"));
   to.AddLinear(from, own + "norm", theirs + "g_norm", /*bias=*/true);
   to.AddLinear(from, own + "out_projection", theirs + "o_proj");
@@ -133,16 +132,17 @@ void AddRwkv7(const ModelConfig& view, const std::string& own,
 void AddRwkv6(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
-  const RwkvSizes s = RwkvSizesOf(view);
+  constexpr int64_t kInputs = 5;
+  const int64_t rank = KeyOf<int64_t>(view, "shift_rank");
   to.Add(own + "token_shift", from(theirs + "x_bias"));
   to.Add(own + "shift_base", from(theirs + "x_proj.0.mu"));
   to.AddLinear(from, own + "shift_down_projection", theirs + "x_proj.0.linear");
   // Columns of an input, one after the other, become rows below one another.
-  const WeightPart up = from.Reshaped(theirs + "x_proj.2.weight",
-                                      {s.d_model, s.inputs * s.shift_rank});
+  const WeightPart up =
+      from.Reshaped(theirs + "x_proj.2.weight", {view.d_model, kInputs * rank});
   std::vector<WeightPart> ups;
-  for (int64_t n = 0; n < s.inputs; ++n) {
-    ups.push_back(up.Columns({n * s.shift_rank, (n + 1) * s.shift_rank}));
+  for (int64_t n = 0; n < kInputs; ++n) {
+    ups.push_back(up.Columns({n * rank, (n + 1) * rank}));
   }
   to.Add(own + "shift_up_projection.weight", WeightPart::Stacked(ups));
   to.AddLinear(from, own + "query_projection", theirs + "r_proj.linear");

@@ -320,6 +320,7 @@ std::vector<ModelConfig> GatedConfigs() {
         "linear:feed_forward=none,full",
         "gdn:feed_forward=none,gdn,gated-full:feed_forward=relu2",
         "linear:feed_forward=geglu,full:feed_forward=swiglu",
+        "rwkv6:feed_forward=gated-channel-mix,full",
         "rwkv7:feed_forward=channel-mix,full:feed_forward=relu2,linear"}) {
     add(layers, Positions::kNone);
   }

@@ -317,6 +317,29 @@ const ConfigVariant kVariants[] = {
        SetLayers(c, "full,hgrn2:learned_bounds=true+linear,hgrn2");
        SetRmsSwiglu(c);
      }},
+    {"GatedChannelMix",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "rwkv6:shift_rank=3:output_norm_eps=0.1,full,rwkv6");
+       c.feed_forward = FeedForwardOf("gated-channel-mix");
+     }},
+    {"Rwkv7Ranks",
+     [](ModelConfig& c) {
+       c.n_layers = 3;
+       SetLayers(c, "rwkv7:value_residual=true:gate_rank=3");
+       SetKey(c, "rate_rank", 5);
+       SetKey(c, "output_gate_rank", 4);
+       SetKey(c, "value_rank", 7);
+       SetKey(c, "unit_eps", 0.1);
+     }},
+    {"OtherGates",
+     [](ModelConfig& c) {
+       c.n_layers = 5;
+       SetLayers(c,
+                 "gla:gate_activation=none,gdn:gate_activation=sigmoid,"
+                 "deltanet:gate_activation=silu,kda:gate_bias=true,"
+                 "kda:gate_activation=none:output_norm_eps=0.1");
+     }},
     {"Rwkv7Rwkv6Rms",
      [](ModelConfig& c) {
        SetLayers(c, "rwkv7,rwkv6:gate_rank=3");

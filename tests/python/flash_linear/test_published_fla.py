@@ -81,6 +81,7 @@ REFUSED = [
     ("GatedDeltaNet", dict(hidden_ratio=-1), "hidden_ratio: want a number up to 1024"),
     ("GatedDeltaNet", dict(attn=[]), "attn: want an object"),
     ("GatedDeltaNet", dict(attn=dict(layers=[7], num_heads=2)), "layers: want a list of int"),
+    ("GatedDeltaNet", dict(attn=dict(layers=[1, 1], num_heads=2)), "want each layer once, got 1 t"),
     ("GatedDeltaNet", dict(attn=dict(layers=[0], num_heads=5)), "num_heads: want a divisor"),
     (
         "GatedDeltaNet",

@@ -127,6 +127,17 @@ CASES = [
         for norm in ("pre", "post")
     ),
     ("image", "decoder", dict(feed_forward="channel-mix")),
+    ("lm", "decoder", dict(attention="rwkv6", d_value=8, feed_forward="gated-channel-mix")),
+    ("lm", "decoder", dict(attention="rwkv6", d_value=8, shift_rank=3, output_norm_eps=0.1)),
+    (
+        "lm",
+        "decoder",
+        dict(attention="rwkv7", d_value=8, value_residual=True, rate_rank=3, value_rank=5,
+             output_gate_rank=4, unit_eps=0.1),
+    ),
+    ("lm", "decoder", dict(attention="kda", gate_bias=True, output_norm_eps=0.1)),
+    ("lm", "decoder", dict(layers=["gla", "kda"], gate_activation="none", gate_bias=True)),
+    ("lm", "decoder", dict(attention="deltanet", gate_activation="sigmoid")),
     *(
         ("lm", "decoder", dict(layers=layers, norm=norm))
         for layers in (

@@ -259,7 +259,7 @@ def test_weight_norm_by_hooks_runs_in_every_form(kind):
 
 
 @pytest.mark.parametrize("norm", ("pre", "post"))
-@pytest.mark.parametrize("feed_forward", ("mlp", "swiglu", "channel-mix"))
+@pytest.mark.parametrize("feed_forward", ("mlp", "swiglu", "channel-mix", "gated-channel-mix"))
 @pytest.mark.parametrize("mixer", ("linear", "full"))
 def test_the_layers_of_tarn_nn_run_hooks(norm, feed_forward, mixer):
     torch.manual_seed(4)
@@ -286,7 +286,7 @@ def test_the_layers_of_tarn_nn_run_hooks(norm, feed_forward, mixer):
             assert name in heard, (how, name)
 
 
-@pytest.mark.parametrize("feed_forward", ("mlp", "swiglu", "channel-mix"))
+@pytest.mark.parametrize("feed_forward", ("mlp", "swiglu", "channel-mix", "gated-channel-mix"))
 @torch.no_grad()
 def test_weight_norm_by_hooks_runs_in_tarn_nn(feed_forward):
     torch.manual_seed(4)

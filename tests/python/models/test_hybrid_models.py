@@ -414,10 +414,11 @@ def test_one_state_holds_recurrent_and_cached_layers(tmp_path):
     torch.testing.assert_close(given.flip(0), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("attention", ["linear", "full", "rwkv7", "gdn"])
+@pytest.mark.parametrize("attention", ["linear", "full", "rwkv7", "gdn", "rwkv6"])
 def test_a_channel_mix_carries_its_row(attention, tmp_path):
     """The row joins the state of the layer: it is saved, reordered, reset and asked for."""
-    keys = dict(attention=attention, feed_forward="channel-mix")
+    part = "gated-channel-mix" if attention == "rwkv6" else "channel-mix"
+    keys = dict(attention=attention, feed_forward=part)
     model = models.LanguageModel(**SMALL, **keys).eval()
     tokens = torch.randint(256, (3, 9))
     with torch.no_grad():

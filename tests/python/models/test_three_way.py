@@ -62,6 +62,7 @@ KINDS = [
     dict(feed_forward="channel-mix"),
     dict(attention="rwkv7", feed_forward="channel-mix"),
     dict(layers=["rwkv6", "full"], feed_forward="channel-mix"),
+    dict(layers=["rwkv6", "full"], feed_forward="gated-channel-mix"),
     dict(attention="mamba2", feed_forward="none"),
     dict(feed_forward="geglu"),
     dict(feed_forward="swiglu", feed_forward_bias="all"),
