@@ -87,6 +87,8 @@ ParameterParts PartsByName(const ModelConfig& config) {
      : has("linear3")                   ? parts.feed_forward
      : has("token_shift")               ? parts.feed_forward
      : has("router")                    ? parts.feed_forward
+     : has("gate_shift")                ? parts.feed_forward
+     : has(".gate.")                    ? parts.feed_forward
      : has("norm")                      ? parts.norms
      : has("predictor")                 ? parts.head
                                         : parts.recurrent) += elements;

@@ -85,7 +85,7 @@ struct GatedSizes {
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries
   bool in_bias, out_bias;           // of the maps of a row and of the last one
-  double least_step, most_step;  // between which dt is kept; most 0: no end
+  double least_step, most_step;     // between which dt is kept; most 0: no end
 
   /// Whether dt is kept between two numbers.
   bool limited_steps() const { return least_step > 0 || most_step > 0; }
