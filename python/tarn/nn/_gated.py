@@ -175,11 +175,10 @@ class GatedMixer(GatedWeights):
         if gate == "channel":
             return split(ops.decay_gate(decay, self.A_log, self.dt_bias), self.heads), None
         if gate == "head" and self.form["skip"]:
-            gates, steps = ops.decay_gate(decay, self.A_log, self.dt_bias, return_second=True)
-            if any(self.steps):
-                steps = steps.clamp(self.steps[0], self.steps[1] or None)
-                gates = -wide(self.A_log).exp() * steps
-            return gates, steps
+            least, most = self.steps
+            return ops.decay_gate(
+                decay, self.A_log, self.dt_bias, least=least, most=most, return_second=True
+            )
         if gate == "head":
             return ops.decay_gate(decay, self.A_log, self.dt_bias), None
         if gate == "log-sigmoid":

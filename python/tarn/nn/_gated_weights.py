@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -52,9 +53,9 @@ class GatedWeights(RecurrentMixer):
         row = tables.mixer(self.kind)
         assert row is not None  # the configuration was read
         self.form: dict[str, Any] = _form_of(row["form"], view)
-        self.steps: tuple[float, float] = (0.0, 0.0)  # between which dt is kept
+        self.steps: tuple[float, float] = (0.0, math.inf)  # between which dt is kept
         if self.form["skip"]:
-            self.steps = view["least_step"], view["most_step"]
+            self.steps = view["least_step"], view["most_step"] or math.inf
         self.heads: int = view["n_heads"]
         grouped = self.form["grouped"] and view["key_heads"]
         self.key_heads: int = view["key_heads"] if grouped else self.heads

@@ -1,6 +1,7 @@
 """The formulas around recurrences: decay gates, rows of length 1, rows mixed with the one
 before them, scaled heads, and RWKV's feed-forward part."""
 
+import math
 from typing import Literal, overload
 
 import torch
@@ -27,6 +28,8 @@ def decay_gate(
     *,
     form: GateForm = "softplus",
     scale: float = 1.0,
+    least: float = 0.0,
+    most: float = math.inf,
     return_second: Literal[False] = False,
 ) -> Tensor: ...
 
@@ -39,6 +42,8 @@ def decay_gate(
     *,
     form: GateForm = "softplus",
     scale: float = 1.0,
+    least: float = 0.0,
+    most: float = math.inf,
     return_second: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 
@@ -51,6 +56,8 @@ def decay_gate(
     *,
     form: GateForm = "softplus",
     scale: float = 1.0,
+    least: float = 0.0,
+    most: float = math.inf,
     return_second: bool,
 ) -> Tensor | tuple[Tensor, Tensor]: ...
 
@@ -62,6 +69,8 @@ def decay_gate(
     *,
     form: GateForm = "softplus",
     scale: float = 1.0,
+    least: float = 0.0,
+    most: float = math.inf,
     return_second: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """The logarithms of decay factors from projected numbers, as each family makes them;
@@ -83,6 +92,8 @@ def decay_gate(
             None: zeros. Of "softplus" and "sigmoid" alone.
         bias: [N]. None: zeros; "bounded" needs it. Any floating dtype, as A_log.
         scale: of "log_sigmoid" and "sigmoid".
+        least, most: limits of the steps softplus(u), of "softplus" alone, in its gates as
+            well: Mamba-2's time_step_limit. 0 <= least <= most.
         return_second: whether to return the second result too, of "softplus" and
             "bounded" alone.
 
@@ -114,7 +125,14 @@ def decay_gate(
     checks.want_tensor(op, "x", x)
     _want_tensors(op, A_log=A_log, bias=bias)
     gates, second = torch.ops.tarn.decay_gate.default(
-        x, A_log, bias, form, float(scale), bool(return_second)
+        x,
+        A_log,
+        bias,
+        form,
+        float(scale),
+        bool(return_second),
+        float(least),
+        None if most == math.inf else float(most),
     )
     return (gates, second) if return_second else gates
 

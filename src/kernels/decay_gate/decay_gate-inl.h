@@ -91,15 +91,33 @@ HWY_INLINE GatePullback BoundedBack(VF dg, VF ds, VF x, VF l) {
   return {UnlessNaN(both, by_x), UnlessNaN(both, by_l), zero};
 }
 
+// Numbers of kSoftplus's steps that the limits allow. NaN stays.
+struct StepLimits {
+  VF least, most;
+
+  HWY_INLINE VF Kept(VF step) const {
+    const VF below = hn::IfThenElse(hn::Gt(step, most), most, step);
+    return hn::IfThenElse(hn::Lt(below, least), least, below);
+  }
+  // x where the step is between the limits, else 0.
+  HWY_INLINE VF Within(VF step, VF x) const {
+    const auto out = hn::Or(hn::Gt(step, most), hn::Lt(step, least));
+    return hn::IfThenZeroElse(out, x);
+  }
+};
+
+// limits: null where there are none.
 template <GateForm kForm>
-HWY_INLINE GateValue GateAt(VF x, VF bias, VF rate, VF scale) {
+HWY_INLINE GateValue GateAt(VF x, VF bias, VF rate, VF scale,
+                            const StepLimits* limits) {
   const VF zero = hn::Zero(DF());
   if constexpr (kForm == GateForm::kBounded) {
     return BoundedAt(x, bias);
   } else {
     const VF u = hn::Add(x, bias);
     if constexpr (kForm == GateForm::kSoftplus) {
-      const VF soft = SoftplusOfLane(u);
+      VF soft = SoftplusOfLane(u);
+      if (limits != nullptr) soft = limits->Kept(soft);
       return {SoftplusGate(soft, rate), soft};
     } else if constexpr (kForm == GateForm::kLogSigmoid) {
       return {hn::Mul(hn::Neg(scale), SoftplusOfLane(hn::Neg(u))), zero};
@@ -113,8 +131,8 @@ HWY_INLINE GateValue GateAt(VF x, VF bias, VF rate, VF scale) {
 }
 
 template <GateForm kForm>
-HWY_INLINE GatePullback GateBack(VF dg, VF ds, VF x, VF bias, VF rate,
-                                 VF scale) {
+HWY_INLINE GatePullback GateBack(VF dg, VF ds, VF x, VF bias, VF rate, VF scale,
+                                 const StepLimits* limits) {
   const VF zero = hn::Zero(DF());
   if constexpr (kForm == GateForm::kBounded) {
     return BoundedBack(dg, ds, x, bias);
@@ -122,8 +140,13 @@ HWY_INLINE GatePullback GateBack(VF dg, VF ds, VF x, VF bias, VF rate,
     const VF u = hn::Add(x, bias);
     if constexpr (kForm == GateForm::kSoftplus) {
       const VF flow = hn::NegMulAdd(rate, dg, ds);
-      const VF du = hn::Mul(flow, LogisticAt(u).below);
-      const VF g = SoftplusGate(SoftplusOfLane(u), rate);
+      VF du = hn::Mul(flow, LogisticAt(u).below);
+      VF soft = SoftplusOfLane(u);
+      if (limits != nullptr) {
+        du = limits->Within(soft, du);
+        soft = limits->Kept(soft);
+      }
+      const VF g = SoftplusGate(soft, rate);
       return {du, du, ProductWithZero(g, dg)};
     } else if constexpr (kForm == GateForm::kLogSigmoid) {
       const VF slope = LogisticAt(hn::Neg(u)).below;

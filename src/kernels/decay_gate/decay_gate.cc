@@ -26,19 +26,20 @@ HWY_INLINE VF SharedAt(const float* row, int64_t i, int64_t n, VF fallback) {
   return row == nullptr ? fallback : LoadPiece<DType::kF32>(row + i, n);
 }
 
-template <GateForm kForm>
+template <GateForm kForm, bool kLimited>
 static HWY_INLINE void GatePieceOf(const GateRow& gate, const float* x,
                                    float* g, float* second) {
   const DF d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const VF none = hn::Zero(d), one = hn::Set(d, 1.0f);
   const VF scale = hn::Set(d, gate.scale);
+  const StepLimits limits = {hn::Set(d, gate.least), hn::Set(d, gate.most)};
   for (int64_t i = 0; i < gate.count; i += lanes) {
     const int64_t n = gate.count - i;
     const VF rate = TakesRates(kForm) ? SharedAt(gate.rates, i, n, one) : one;
-    const GateValue at =
-        GateAt<kForm>(LoadPiece<DType::kF32>(x + i, n),
-                      SharedAt(gate.bias, i, n, none), rate, scale);
+    const GateValue at = GateAt<kForm>(LoadPiece<DType::kF32>(x + i, n),
+                                       SharedAt(gate.bias, i, n, none), rate,
+                                       scale, kLimited ? &limits : nullptr);
     StorePiece<DType::kF32>(at.g, g + i, n);
     if constexpr (HasSecond(kForm)) {
       if (second != nullptr) {
@@ -51,7 +52,12 @@ static HWY_INLINE void GatePieceOf(const GateRow& gate, const float* x,
 static void GatePiece(const GateRow& gate, const float* x, float* g,
                       float* second) {
   WithGateForm(gate.form, [&](auto form) HWY_ATTR {
-    GatePieceOf<decltype(form)::value>(gate, x, g, second);
+    constexpr GateForm kForm = decltype(form)::value;
+    if (kForm == GateForm::kSoftplus && gate.limited()) {
+      GatePieceOf<kForm, kForm == GateForm::kSoftplus>(gate, x, g, second);
+    } else {
+      GatePieceOf<kForm, false>(gate, x, g, second);
+    }
   });
 }
 
@@ -125,13 +131,14 @@ struct GatePullbackRun {
   float *grad_x, *bias_sums, *rate_sums;
 };
 
-template <GateForm kForm>
+template <GateForm kForm, bool kLimited>
 static HWY_INLINE void GatePieceBack(const GateRow& gate,
                                      const GatePullbackRun& run) {
   const DF d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const VF none = hn::Zero(d), one = hn::Set(d, 1.0f);
   const VF scale = hn::Set(d, gate.scale);
+  const StepLimits limits = {hn::Set(d, gate.least), hn::Set(d, gate.most)};
   const auto add = [](VF x, float* sums, int64_t n) HWY_ATTR {
     StorePiece<DType::kF32>(hn::Add(x, LoadPiece<DType::kF32>(sums, n)), sums,
                             n);
@@ -143,7 +150,7 @@ static HWY_INLINE void GatePieceBack(const GateRow& gate,
         SharedAt(run.grad_gates, i, n, none),
         HasSecond(kForm) ? SharedAt(run.grad_second, i, n, none) : none,
         LoadPiece<DType::kF32>(run.x + i, n), SharedAt(gate.bias, i, n, none),
-        rate, scale);
+        rate, scale, kLimited ? &limits : nullptr);
     StorePiece<DType::kF32>(back.x, run.grad_x + i, n);
     if (run.bias_sums != nullptr) add(back.bias, run.bias_sums + i, n);
     if constexpr (TakesRates(kForm)) {
@@ -178,7 +185,12 @@ static void GateRowsBack(const DecayGateCall& call, const DecayGateGradients& g,
             sums == nullptr ? nullptr : sums + i,
             sums == nullptr ? nullptr : sums + stride + i};
         WithGateForm(gate.form, [&](auto form) HWY_ATTR {
-          GatePieceBack<decltype(form)::value>(gate, run);
+          constexpr GateForm kForm = decltype(form)::value;
+          if (kForm == GateForm::kSoftplus && gate.limited()) {
+            GatePieceBack<kForm, kForm == GateForm::kSoftplus>(gate, run);
+          } else {
+            GatePieceBack<kForm, false>(gate, run);
+          }
         });
         if (!floats) StoreRow(call.dtype, out, n, to);
       });
@@ -207,6 +219,11 @@ void CheckDecayGate(const DecayGateCall& call) {
   if (call.rows < 0 || call.gate.count < 0) {
     throw ShapeError("decay_gate: x", "sizes of at least 0",
                      ShapeText({call.rows, call.gate.count}));
+  }
+  if (!(call.gate.least >= 0 && call.gate.least <= call.gate.most)) {
+    throw ArgumentError("decay_gate: least",
+                        StrCat("a number from 0 to most = ", call.gate.most),
+                        StrCat(call.gate.least));
   }
   WantGateData(call, "x", call.x);
   if (call.gate.form == GateForm::kBounded) {

@@ -7,6 +7,8 @@
 //   kSigmoid      g = -scale sigma(rate u)         RWKV-7, KDA with a bound
 // kSoftplus and kBounded have a second result: the step softplus(u), which
 // multiplies the values of Mamba-2, and the key 1 - exp(g) = (1 - l) sigma(-x).
+// A step may be kept between two limits, in its gate as well; beyond them u has
+// no gradient.
 // (arXiv 2405.21060, 2412.06464, 2510.26692, 2312.06635, 2404.07904,
 // 2404.05892, 2503.14456.) Gradients, with dg and ds those of the results:
 //   kSoftplus     du = (ds - rate dg) sigma(u)
@@ -23,6 +25,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "core/dtype.h"
 #include "core/executor.h"
@@ -61,6 +64,12 @@ struct GateRow {
   const float* rates = nullptr;  // [count], where TakesRates; null means ones
   const float* bias = nullptr;   // [count]; null means zeros
   float scale = 1.0f;            // kLogSigmoid and kSigmoid alone
+  // Limits of the steps, of kSoftplus alone; least <= most.
+  float least = 0.0f, most = std::numeric_limits<float>::infinity();
+
+  bool limited() const {
+    return least > 0 || most < std::numeric_limits<float>::infinity();
+  }
 };
 
 /// One row of floats: x, g, second: [count]; g may be x. second: null, or

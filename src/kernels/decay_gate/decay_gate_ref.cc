@@ -22,8 +22,9 @@ DecayGateResult DecayGate(const DecayGateProblem& p) {
     const double x = p.x[i], b = p.bias[at], u = x + b, rate = RateAt(p, at);
     switch (p.form) {
       case GateForm::kSoftplus:
-        out.gates.push_back(-rate * GateSoftplus(u));
-        out.second.push_back(GateSoftplus(u));
+        out.second.push_back(
+            std::fmax(p.least, std::fmin(GateSoftplus(u), p.most)));
+        out.gates.push_back(-rate * out.second.back());
         break;
       case GateForm::kLogSigmoid:
         out.gates.push_back(-p.scale * GateSoftplus(-u));
@@ -62,8 +63,10 @@ DecayGateProblem DecayGateBackward(const DecayGateProblem& p,
     double by_x = 0, by_bias = 0, by_rate = 0;
     switch (p.form) {
       case GateForm::kSoftplus:
+        by_rate =
+            -dg * rate * std::fmax(p.least, std::fmin(GateSoftplus(u), p.most));
+        if (GateSoftplus(u) < p.least || GateSoftplus(u) > p.most) break;
         by_x = by_bias = (ds - rate * dg) * GateSigma(u);
-        by_rate = -dg * rate * GateSoftplus(u);
         break;
       case GateForm::kLogSigmoid:
         by_x = by_bias = dg * p.scale * GateSigma(-u);

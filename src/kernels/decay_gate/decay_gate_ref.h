@@ -1,6 +1,7 @@
 // The oracle of decay_gate.h: one entry at a time, in double, by definition.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +14,7 @@ struct DecayGateProblem {
   GateForm form = GateForm::kSoftplus;
   double scale = 1;
   std::vector<double> x, bias, log_rates;
+  double least = 0, most = INFINITY;  // of the steps
 };
 
 struct DecayGateResult {

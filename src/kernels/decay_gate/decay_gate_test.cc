@@ -136,8 +136,13 @@ GateOutcome RunGates(const Problem& p, const std::vector<double>& dg,
   }
   const std::vector<float> flow(dg.begin(), dg.end());
   DecayGateCall call;
-  call.gate = {p.form, count, p.log_rates.empty() ? nullptr : rates.data(),
-               bias.data(), static_cast<float>(p.scale)};
+  call.gate = {p.form,
+               count,
+               p.log_rates.empty() ? nullptr : rates.data(),
+               bias.data(),
+               static_cast<float>(p.scale),
+               static_cast<float>(p.least),
+               static_cast<float>(p.most)};
   call.dtype = dtype;
   call.rows = rows;
   call.x = x.view().data;
@@ -163,8 +168,11 @@ GateOutcome RunGates(const Problem& p, const std::vector<double>& dg,
 }
 
 void CheckGates(GateForm form, int64_t rows, int64_t count, DType dtype,
-                bool rates, bool spread) {
-  const Problem p = MakeGates(form, rows, count, dtype, rates);
+                bool rates, bool spread, double least = 0,
+                double most = INFINITY) {
+  Problem p = MakeGates(form, rows, count, dtype, rates);
+  p.least = least;
+  p.most = most;
   std::mt19937_64 rng(7);
   const std::vector<double> dg = RandomOf(DType::kF32, rows * count, rng);
   const std::vector<double> ds = RandomOf(
@@ -196,6 +204,7 @@ TEST(DecayGateReference, AgreesWithFiniteDifferences) {
     const std::vector<double> dg = Random(15, rng);
     const std::vector<double> ds =
         HasSecond(form) ? Random(15, rng) : std::vector<double>();
+    if (form == GateForm::kSoftplus) p.least = 0.5, p.most = 1.5;
     const Problem d = reference::DecayGateBackward(p, dg, ds);
     const auto value = [&] {
       const reference::DecayGateResult found = reference::DecayGate(p);
@@ -219,6 +228,23 @@ TEST_P(DecayGateTest, MatchesTheReference) {
       CheckGates(form, 900, 37, dtype, false, true);
     }
   }
+}
+
+TEST_P(DecayGateTest, StepsKeepToTheirLimits) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t count : {1, 17, 300}) {
+      CheckGates(GateForm::kSoftplus, 5, count, dtype, true, true, 0.25);
+      CheckGates(GateForm::kSoftplus, 5, count, dtype, false, false, 0, 1.5);
+      CheckGates(GateForm::kSoftplus, 5, count, dtype, true, false, 0.5, 0.75);
+    }
+  }
+  const float x[] = {NAN, -INFINITY, INFINITY, -3, 3};
+  float g[5], steps[5];
+  DecayGateRow({.count = 5, .least = 0.25f, .most = 2}, x, g, steps);
+  EXPECT_TRUE(std::isnan(steps[0]) && std::isnan(g[0]));
+  const std::vector<float> wanted = {0.25f, 2, 0.25f, 2};
+  EXPECT_EQ(wanted, std::vector<float>(steps + 1, steps + 5));
+  for (int i = 1; i < 5; ++i) EXPECT_EQ(-steps[i], g[i]);
 }
 
 TEST_P(DecayGateTest, ThreadsChangeNoBit) {
@@ -274,6 +300,10 @@ TEST(DecayGateArguments, RefusedBeforeWork) {
   bad = call;
   bad.gate.form = GateForm::kBounded;
   EXPECT_EQ("decay_gate: bias", where(bad, &y));
+  bad = call;
+  bad.gate.least = 2;
+  bad.gate.most = 1;
+  EXPECT_EQ("decay_gate: least", where(bad, &y));
   EXPECT_EQ("decay_gate: gates", where(call, nullptr));
   EXPECT_EQ("decay_gate: grad_x", ErrorOf([&] {
                                     DecayGateBackward(call, {&x}, executor,

@@ -86,16 +86,7 @@ struct GatedSizes {
   float scale;                      // of the queries
   bool in_bias, out_bias;           // of the maps of a row and of the last one
   double least_step, most_step;     // between which dt is kept; most 0: no end
-
-  /// Whether dt is kept between two numbers.
-  bool limited_steps() const { return least_step > 0 || most_step > 0; }
-  /// dt, kept between them.
-  float Limited(float step) const {
-    const float most =
-        most_step > 0 ? std::min(step, static_cast<float>(most_step)) : step;
-    return std::max(most, static_cast<float>(least_step));
-  }
-  double norm_eps;  // of the output norm
+  double norm_eps;                  // of the output norm
   // Bounds that the model learns (kBounded): whether the layer's own are a row
   // of a table for all `depth` layers, which the first such layer holds and the
   // others read.

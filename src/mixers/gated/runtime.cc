@@ -102,6 +102,10 @@ class Gated final : public RuntimeMixer {
                       : form.softplus() ? v_.dt_bias.data()
                                         : nullptr,
               .scale = 1.0f / kLogSigmoidDivisor};
+    if (form.skip) {
+      gates_.least = static_cast<float>(s_.least_step);
+      if (s_.most_step > 0) gates_.most = static_cast<float>(s_.most_step);
+    }
     norm_ = {.groups = s_.norm_groups,
              .width = s_.norm_width,
              .eps = s_.norm_eps,
@@ -232,28 +236,21 @@ class Gated final : public RuntimeMixer {
 
   void Decay(const MixerBlock& block, int64_t row) const {
     float* gates = block.extra[row] + at_.gates;
-    if (form_.skip) StepValues(block, row);
-    if (s_.limited_steps()) {  // the steps are there already
-      for (int64_t h = 0; h < s_.heads; ++h) {
-        gates[h] *= -v_.rates[static_cast<size_t>(h)];
-      }
-      return;
-    }
+    if (form_.skip) return DecayWithSteps(block, row, gates);
     const float* x = form_.low_rank() ? gates : block.in[row] + at_.decay;
     DecayGateRow(gates_, x, gates,
                  form_.bounded() ? Keys(block)[row] : nullptr);
   }
 
-  // v = dt x with dt = softplus(a + dt_bias), a head.
-  void StepValues(const MixerBlock& block, int64_t row) const {
-    float* steps = block.extra[row] + at_.gates;  // free until g is made
-    SoftplusRow(block.in[row] + at_.decay, v_.dt_bias.data(), s_.heads, steps);
-    if (s_.limited_steps()) {
-      for (int64_t h = 0; h < s_.heads; ++h) steps[h] = s_.Limited(steps[h]);
-    }
-    const float* x = Convolved(block)[row];
-    float* values = Values(block)[row];
-    HeadScaleRow(s_.heads, s_.d_value, x, steps, /*base=*/nullptr, values);
+  // The gates, and v = dt x with their steps dt, a head. The steps stand where
+  // the gates will, which are made in place of their projection.
+  void DecayWithSteps(const MixerBlock& block, int64_t row,
+                      float* gates) const {
+    float* projected = block.in[row] + at_.decay;
+    DecayGateRow(gates_, projected, projected, gates);
+    HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], gates,
+                 /*base=*/nullptr, Values(block)[row]);
+    std::copy_n(projected, s_.heads, gates);
   }
 
   // The rows of a segment over the states of one key head.

@@ -15,6 +15,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <limits>
+
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
@@ -32,12 +35,15 @@ using Two = std::tuple<at::Tensor, at::Tensor>;
 // Gradients of x, A_log and bias; [0] for what is absent.
 using Gradients = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Signature = Two(const at::Tensor&, const OptionalTensor&,
-                      const OptionalTensor&, c10::string_view, double, bool);
+                      const OptionalTensor&, c10::string_view, double, bool,
+                      double, std::optional<double>);
 using BackwardSignature = Gradients(const OptionalTensor&,
                                     const OptionalTensor&, const at::Tensor&,
                                     const OptionalTensor&,
                                     const OptionalTensor&, c10::string_view,
-                                    double);
+                                    double, double, std::optional<double>);
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 
 struct Call {
   at::Tensor x;
@@ -46,6 +52,7 @@ struct Call {
   std::string name;
   double scale;
   bool second;
+  double least, most;
 };
 
 GateForm FormOf(c10::string_view name) {
@@ -60,7 +67,7 @@ GateForm FormOf(c10::string_view name) {
 
 Call CallOf(const at::Tensor& x, const OptionalTensor& A_log,
             const OptionalTensor& bias, c10::string_view name, double scale,
-            bool second) {
+            bool second, double least, double most) {
   const GateForm form = FormOf(name);
   const Wants wants("decay_gate", x);
   wants.Floating("x", x);
@@ -94,7 +101,17 @@ Call CallOf(const at::Tensor& x, const OptionalTensor& A_log,
   if (second && !HasSecond(form)) {
     throw ArgumentError(named("second"), "False", "True");
   }
-  return {x, A_log, bias, form, std::string(name), scale, second};
+  const bool limited = least > 0 || most < kNoLimit;
+  if (limited && form != GateForm::kSoftplus) {
+    throw ArgumentError(named("least, most"), "no limits",
+                        StrCat(least, ", ", most));
+  }
+  if (!(least >= 0 && least <= most)) {
+    throw ArgumentError(named("least"),
+                        StrCat("a number from 0 to most = ", most),
+                        StrCat(least));
+  }
+  return {x, A_log, bias, form, std::string(name), scale, second, least, most};
 }
 
 bool Serves(const Call& in) {
@@ -139,6 +156,8 @@ Two Composed(const Call& in) {
     switch (in.form) {
       case GateForm::kSoftplus:
         second = -at::log_sigmoid(-u);  // softplus, of any size
+        if (in.least > 0) second = second.clamp_min(in.least);
+        if (std::isfinite(in.most)) second = second.clamp_max(in.most);
         gates = -rated(second);
         break;
       case GateForm::kLogSigmoid:
@@ -164,6 +183,8 @@ struct Held {
     call.gate.form = in.form;
     call.gate.count = x.size(-1);
     call.gate.scale = static_cast<float>(in.scale);
+    call.gate.least = static_cast<float>(in.least);
+    call.gate.most = static_cast<float>(in.most);
     call.gate.bias = DenseFloats(bias);
     call.dtype = KernelType(x);
     call.rows = call.gate.count == 0 ? 0 : x.numel() / call.gate.count;
@@ -240,7 +261,8 @@ Gradients BackwardMeta(const OptionalTensor&, const OptionalTensor&,
 
 Two Dispatch(const Call& in) {
   static const auto op = FindOp<Signature>("tarn::decay_gate");
-  return op.call(in.x, in.A_log, in.bias, in.name, in.scale, in.second);
+  return op.call(in.x, in.A_log, in.bias, in.name, in.scale, in.second,
+                 in.least, in.most);
 }
 
 struct GateFunction : public torch::autograd::Function<GateFunction> {
@@ -254,6 +276,8 @@ struct GateFunction : public torch::autograd::Function<GateFunction> {
     ctx->saved_data["form"] = in.name;
     ctx->saved_data["scale"] = in.scale;
     ctx->saved_data["second"] = in.second;
+    ctx->saved_data["least"] = in.least;
+    ctx->saved_data["most"] = in.most;
     ctx->set_materialize_grads(false);
     const auto [gates, second] = Dispatch(in);
     if (!in.second) ctx->mark_non_differentiable({second});
@@ -265,11 +289,14 @@ struct GateFunction : public torch::autograd::Function<GateFunction> {
     const std::string name = ctx->saved_data["form"].toStringRef();
     const double scale = ctx->saved_data["scale"].toDouble();
     const bool second = ctx->saved_data["second"].toBool();
+    const double least = ctx->saved_data["least"].toDouble();
+    const double most = ctx->saved_data["most"].toDouble();
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
       variable_list found =
           ComposedGradients(saved, grads, [&](const variable_list& x) {
-            const auto [gates, other] = Composed(
-                CallOf(x[0], NoneOr(x[1]), NoneOr(x[2]), name, scale, second));
+            const auto [gates, other] =
+                Composed(CallOf(x[0], NoneOr(x[1]), NoneOr(x[2]), name, scale,
+                                second, least, most));
             return variable_list{gates, other};
           });
       found.resize(4);
@@ -279,7 +306,7 @@ struct GateFunction : public torch::autograd::Function<GateFunction> {
         FindGradientOp<BackwardSignature>("tarn::decay_gate_backward");
     const auto [x, A_log, bias] =
         op.call(NoneOr(grads[0]), NoneOr(grads[1]), saved[0], NoneOr(saved[1]),
-                NoneOr(saved[2]), name, scale);
+                NoneOr(saved[2]), name, scale, least, most);
     return {x, saved[1].defined() ? A_log : at::Tensor(),
             saved[2].defined() ? bias : at::Tensor(), at::Tensor()};
   }
@@ -298,9 +325,11 @@ Two ForwardAutograd(const Call& in) {
 template <Two (*kForward)(const Call&)>
 Two Flat(const at::Tensor& x, const OptionalTensor& A_log,
          const OptionalTensor& bias, c10::string_view form, double scale,
-         bool second) {
-  return WithTorchErrors(
-      [&] { return kForward(CallOf(x, A_log, bias, form, scale, second)); });
+         bool second, double least, std::optional<double> most) {
+  return WithTorchErrors([&] {
+    return kForward(CallOf(x, A_log, bias, form, scale, second, least,
+                           most.value_or(kNoLimit)));
+  });
 }
 
 template <Gradients (*kBackward)(const OptionalTensor&, const OptionalTensor&,
@@ -308,20 +337,24 @@ template <Gradients (*kBackward)(const OptionalTensor&, const OptionalTensor&,
 Gradients FlatBackward(const OptionalTensor& grad_gates,
                        const OptionalTensor& grad_second, const at::Tensor& x,
                        const OptionalTensor& A_log, const OptionalTensor& bias,
-                       c10::string_view form, double scale) {
+                       c10::string_view form, double scale, double least,
+                       std::optional<double> most) {
   return WithTorchErrors([&] {
     return kBackward(grad_gates, grad_second,
-                     CallOf(x, A_log, bias, form, scale, false));
+                     CallOf(x, A_log, bias, form, scale, false, least,
+                            most.value_or(kNoLimit)));
   });
 }
 
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
       "decay_gate(Tensor x, Tensor? A_log, Tensor? bias, str form, "
-      "float scale=1.0, bool second=False) -> (Tensor gates, Tensor second)");
+      "float scale=1.0, bool second=False, float least=0.0, float? most=None) "
+      "-> (Tensor gates, Tensor second)");
   m.def(
       "decay_gate_backward(Tensor? grad_gates, Tensor? grad_second, Tensor x, "
-      "Tensor? A_log, Tensor? bias, str form, float scale) -> "
+      "Tensor? A_log, Tensor? bias, str form, float scale, float least=0.0, "
+      "float? most=None) -> "
       "(Tensor grad_x, Tensor grad_A_log, Tensor grad_bias)");
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
@@ -351,7 +384,7 @@ TORCH_LIBRARY_IMPL(tarn, Autograd, m) {
 DecayGateResult DecayGate(const DecayGateArguments& a) {
   static const auto op = FindOp<decay_gate::Signature>("tarn::decay_gate");
   auto [gates, second] =
-      op.call(a.x, a.A_log, a.bias, a.form, a.scale, a.second);
+      op.call(a.x, a.A_log, a.bias, a.form, a.scale, a.second, a.least, a.most);
   return {gates, second};
 }
 

@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct DecayGateArguments {
   OptionalTensor bias;  // [N]; "bounded" needs it, absent means zeros
   double scale = 1.0;   // of "log_sigmoid" and "sigmoid"
   bool second = false;  // asks for the second result
+  // Limits of the steps of "softplus", 0 <= least <= most.
+  double least = 0.0, most = std::numeric_limits<double>::infinity();
 };
 struct DecayGateResult {
   at::Tensor gates;  // as x, float32 (float64 for float64)

@@ -97,14 +97,16 @@ def softplus(u):
     return torch.where(u > 0, u, 0) + (-u.abs()).exp().log1p()
 
 
-def gate(name, scale=1.0):
+def gate(name, scale=1.0, limits=(0.0, math.inf)):
     """Both results of a gate, one after the other; bounds are between 0 and 1."""
     rated, two = name in ("softplus", "sigmoid"), name in ("softplus", "bounded")
 
     def ours(x, bias, A_log=None):
         if name == "bounded":
             bias = (bias if bias.dtype == torch.float64 else bias.float()).sigmoid()
-        gates, second = TARN.decay_gate(x, A_log if rated else None, bias, name, scale, two)
+        gates, second = TARN.decay_gate(
+            x, A_log if rated else None, bias, name, scale, two, *limits
+        )
         return torch.cat([gates, second.view_as(x).to(gates)]) if two else gates
 
     def theirs(x, bias, A_log=None):
@@ -112,7 +114,8 @@ def gate(name, scale=1.0):
         if rated:
             rate = A_log.exp().repeat_interleave(x.shape[-1] // len(A_log))
         if name == "softplus":
-            return torch.cat([-rate * softplus(u), softplus(u)])
+            steps = softplus(u).clamp(*limits)
+            return torch.cat([-rate * steps, steps])
         if name == "log_sigmoid":
             return -scale * softplus(-u)
         if name == "exponential":
@@ -182,6 +185,7 @@ CASES = {
     ),
     "square relu": (form("square_relu"), lambda x: x.clamp(min=0) ** 2, (ROWS,)),
     "softplus gate": gate("softplus"),
+    "softplus gate between limits": gate("softplus", limits=(0.5, 1.0)),
     "log sigmoid gate": gate("log_sigmoid", 1 / 16),
     "bounded gate": gate("bounded"),
     "exponential gate": gate("exponential"),
@@ -560,6 +564,16 @@ def test_a_mix_that_nothing_reads_has_no_gradient():
             lambda x: TARN.decay_gate(x, None, None, "sigmoid", 1.0, True),
             ValueError,
             "decay_gate: second .sigmoid.: want False",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, None, "softplus", 1.0, False, 2.0, 1.0),
+            ValueError,
+            "decay_gate: least .softplus.: want a number from 0 to most = 1",
+        ),
+        (
+            lambda x: TARN.decay_gate(x, None, None, "sigmoid", 1.0, False, 0.5),
+            ValueError,
+            "decay_gate: least, most .sigmoid.: want no limits",
         ),
         (lambda x: TARN.decay_gate(x.int(), None, None, "sigmoid"), TypeError, "decay_gate: x"),
         (lambda x: TARN.depth_bounds(x.int()), TypeError, "depth_bounds: logits: want"),

@@ -17,6 +17,8 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
       gate.A_log = weights.A_log;
       gate.bias = weights.dt_bias;
       gate.second = form.skip;
+      gate.least = s.least_step;
+      if (s.most_step > 0) gate.most = s.most_step;
       break;
     case DecayGate::kLogSigmoid:
       gate.form = "log_sigmoid";
@@ -33,12 +35,6 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
       return {};
   }
   ops::DecayGateResult made = ops::DecayGate(gate);
-  if (s.limited_steps()) {
-    made.second = made.second.clamp(
-        s.least_step, s.most_step > 0 ? c10::optional<at::Scalar>(s.most_step)
-                                      : c10::nullopt);
-    made.gates = -WideRows(weights.A_log).exp() * made.second;
-  }
   if (form.channels()) made.gates = AsHeads(made.gates, s.heads);
   if (form.bounded()) made.second = AsHeads(made.second, s.key_heads);
   return made;
