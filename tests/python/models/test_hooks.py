@@ -377,6 +377,10 @@ def test_hooks_of_mixers_run_and_those_of_their_weights_are_errors(kind, recordi
             handle.remove()
 
 
+# Mixers that read the weights of all their maps.
+ALL_READ = ("rwkv6", "rwkv7", "short-conv", "rg-lru", "mlstm")
+
+
 @pytest.mark.parametrize("kind", MIXERS)
 @torch.no_grad()
 def test_other_modules_in_a_mixer_are_called_or_errors_and_parametrised_weights_run(kind):
@@ -396,7 +400,7 @@ def test_other_modules_in_a_mixer_are_called_or_errors_and_parametrised_weights_
             weight.mul_(2)
     runs, wanted = forms(other), forms(doubled)
     for how, call in runs.items():
-        if kind in ("rwkv6", "rwkv7"):  # whose first maps read other rows
+        if kind in ALL_READ:
             with pytest.raises(TypeError, match="_projection: want a torch.nn.Linear, got Wrapped"):
                 call()
         elif how in ("forward", "prefill", "step"):

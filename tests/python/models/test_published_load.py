@@ -81,7 +81,7 @@ def fine_tune(model, steps=8):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     model.eval()
     return losses
 
