@@ -23,9 +23,11 @@
 // The same algorithms, which also set errno (glibc 2.29 left that to the
 // caller).
 TARN_EARLIER(double, exp_2_2_5, exp, double);
+TARN_EARLIER(double, exp2_2_2_5, exp2, double);
 TARN_EARLIER(double, log_2_2_5, log, double);
 TARN_EARLIER(double, pow_2_2_5, pow, double, double);
 TARN_LOCAL double exp(double x) noexcept { return exp_2_2_5(x); }
+TARN_LOCAL double exp2(double x) noexcept { return exp2_2_2_5(x); }
 TARN_LOCAL double log(double x) noexcept { return log_2_2_5(x); }
 TARN_LOCAL double pow(double x, double y) noexcept { return pow_2_2_5(x, y); }
 

@@ -7,8 +7,6 @@
 namespace tarn {
 namespace {
 
-constexpr int64_t kMostSize = int64_t{1} << 24;
-
 ModelConfig ReadStack(PublishedConfig& from) {
   ModelConfig config;
   config.vocab_size = from.Integer("vocab_size", 1, kMostSize);

@@ -114,7 +114,9 @@ def test_training_draws_and_seed_repeats():
 
 
 def test_refuses():
-    with pytest.raises(ValueError, match="activation: want one of 'relu', 'gelu', 'gelu-tanh', got 'tanh'"):
+    with pytest.raises(
+        ValueError, match="activation: want one of 'relu', 'gelu', 'gelu-tanh', got 'tanh'"
+    ):
         tarn.nn.EncoderLayer(16, 2, activation="tanh")
     with pytest.raises(ValueError, match="norm: want one of"):
         tarn.nn.EncoderLayer(16, 2, norm="mid")

@@ -168,7 +168,9 @@ def test_autocast(name, composed):
     ours = ("residual", "rms", "logistic", "layer rest", "gated norm", "route", "balance")
     wide = name.startswith(ours)
     # Passes over rows keep the dtype that they are given.
-    wide = wide or name.startswith(("decay gate", "unit norm", "token shift", "head scale"))
+    wide = wide or name.startswith(
+        ("decay gate", "depth bounds", "unit norm", "token shift", "head scale")
+    )
     wide = wide or name.endswith(("final state", "packed state"))
     assert out.dtype == (torch.float32 if wide else torch.bfloat16), out.dtype
     # bfloat16 has 8 bits, and the cast operands are rounded before any product.

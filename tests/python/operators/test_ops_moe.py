@@ -312,7 +312,9 @@ def test_refuses():
         call(x, chosen, weights[..., :1], weight1, weight2)
     with pytest.raises(TypeError, match="moe_experts: chosen: want int64"):
         call(x, chosen.int(), weights, weight1, weight2)
-    with pytest.raises(ValueError, match="activation: want silu, gelu, relu or relu2, got tanh"):
+    with pytest.raises(
+        ValueError, match="activation: want silu, gelu, gelu-tanh, relu or relu2, got tanh"
+    ):
         call(x, chosen, weights, weight1, weight2, activation="tanh")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_k: want 1 to 5, got 6"):
         ops.route_tokens(torch.zeros(2, 5), 6)
