@@ -13,6 +13,9 @@ namespace tarn {
 namespace {
 
 constexpr const char* kConfigFile = "config.json";
+// The work on a configuration grows with the square of their number: a second
+// for these, of which published models have a hundred.
+constexpr size_t kMostListedLayers = 512;
 
 // Published files hold Infinity, which JSON lacks, as a bare word: in quotes it
 // can be read, and the keys that may have it know both.
@@ -153,6 +156,12 @@ ModelConfig ReadPublished(const Importer& row, PublishedConfig& published) {
   ModelConfig config = row.config(published);
   published.RequireAllRead();
   config.head_bias = false;  // no type of the table has one
+  if (config.layers.size() > kMostListedLayers) {
+    throw FormatError(published.where(),
+                      StrCat("at most ", kMostListedLayers,
+                             " layers that are listed one by one"),
+                      StrCat(config.layers.size()));
+  }
   FinishConfig(config);
   return config;
 }

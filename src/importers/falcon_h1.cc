@@ -1,6 +1,8 @@
 // Falcon-H1 (arXiv 2507.22448): layers with Mamba-2 and softmax attention in
 // parallel. Its factors of rows are multiplied into the matrices that make
 // them, so that the model has none of them to keep.
+#include <cmath>
+
 #include "core/text.h"
 #include "importers/importer.h"
 
@@ -17,11 +19,17 @@ struct FalconFactors {
 
 FalconFactors ReadFactors(PublishedConfig& from) {
   FalconFactors factors;
+  constexpr double kMostFactor = 1e6;
+  const auto kept = [&](const char* key, double value) {
+    if (std::abs(value) <= kMostFactor) return static_cast<float>(value);
+    from.Refuse(key, StrCat("factors of size at most ", kMostFactor),
+                StrCat(value));
+  };
   const auto one = [&](const char* key) {
-    return static_cast<float>(from.Real(key, 1.0));
+    return kept(key, from.Real(key, 1.0));
   };
   const std::vector<double> rows = from.Reals("ssm_multipliers", 5);
-  const auto row = [&](size_t i) { return static_cast<float>(rows[i]); };
+  const auto row = [&](size_t i) { return kept("ssm_multipliers", rows[i]); };
   factors.mamba = {.in = one("ssm_in_multiplier"),
                    .gate = row(0),
                    .values = row(1),
@@ -33,8 +41,8 @@ FalconFactors ReadFactors(PublishedConfig& from) {
   factors.attention_out = one("attention_out_multiplier");
   factors.keys = one("key_multiplier");
   const std::vector<double> part = from.Reals("mlp_multipliers", 2);
-  factors.gate = static_cast<float>(part[0]);
-  factors.down = static_cast<float>(part[1]);
+  factors.gate = kept("mlp_multipliers", part[0]);
+  factors.down = kept("mlp_multipliers", part[1]);
   return factors;
 }
 

@@ -26,7 +26,10 @@ ModelConfig ReadLlama(PublishedConfig& from) {
 
 ModelConfig ReadMistral(PublishedConfig& from) {
   ModelConfig config = ReadRotatedStack(from);
-  SetKey(config, "window", from.Integer("sliding_window", 0, kMostSize, 0));
+  // null says that there is none, an absent key that it is the class's own.
+  const int64_t window = from.Holds("sliding_window") ? 0 : 4096;
+  SetKey(config, "window",
+         from.Integer("sliding_window", 0, kMostSize, window));
   return config;
 }
 
@@ -64,7 +67,8 @@ ModelConfig ReadQwen3(PublishedConfig& from) {
 ModelConfig ReadQwen3Moe(PublishedConfig& from) {
   ModelConfig config = ReadQwen3Stack(from);
   const bool windows = from.Flag("use_sliding_window", false);
-  const int64_t window = from.Integer("sliding_window", 1, kMostSize, 4096);
+  const int64_t usual = from.Holds("sliding_window") ? 0 : 4096;
+  const int64_t window = from.Integer("sliding_window", 0, kMostSize, usual);
   if (windows) SetKey(config, "window", window);
   from.Ignore(
       {"max_window_layers", "output_router_logits", "router_aux_loss_coef"});
@@ -110,6 +114,7 @@ ModelConfig ReadPhi3(PublishedConfig& from) {
 
 ModelConfig ReadOlmo2(PublishedConfig& from) {
   ModelConfig config = ReadRotatedStack(from);
+  config.norm_eps = from.Real("rms_norm_eps", 1e-5);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
   config.norm = Norm::kAfter;

@@ -131,6 +131,8 @@ void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
   if (config.rotary_scaling == RotaryScalingKind::kLlama3) {
     rope["low_freq_factor"] = config.rotary_low;
     rope["high_freq_factor"] = config.rotary_high;
+  }
+  if (config.rotary_original_positions > 0) {
     rope["original_max_position_embeddings"] = config.rotary_original_positions;
   }
   to["rope_parameters"] = std::move(rope);

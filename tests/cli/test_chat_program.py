@@ -289,6 +289,10 @@ def test_rwkvs_vocabulary_is_read_where_there_is_no_tokenizer_json(tarn, tmp_pat
     got = json.loads(tarn("generate", folder, *arguments).stdout)
     assert got["prompt_tokens"] == 2 and got["text"] == "bb"
     assert tarn("verify", folder).returncode == 0
+    own = tmp_path / "own"
+    assert tarn("import", folder, "--out", own).returncode == 0
+    assert json.loads(tarn("generate", own, *arguments).stdout)["text"] == "bb"
+    assert tarn("verify", own).returncode == 0
 
 
 @pytest.fixture(scope="module")

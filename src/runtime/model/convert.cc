@@ -132,7 +132,7 @@ Converted ImportModel(const std::string& from, const std::string& dir,
   }
   ModelConfig config = Taken(ReadModelConfig(from));
   const ModelFiles files = Taken(OpenModelFiles(from, config));
-  if (Exists(from + "/" + kTokenizerName)) {
+  if (Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
     if (!tokenizer.ok()) Throw(InFolder(from, tokenizer.error()));
     config.tokenizer = tokenizer.value().kind();

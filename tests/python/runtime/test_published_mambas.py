@@ -168,6 +168,7 @@ REFUSED = [
     ]),
     ("falcon_h1", FALCON_H1, [
         (dict(ssm_multipliers=[1.0, 2.0]), "ssm_multipliers: want a list of 5 numbers"),
+        (dict(key_multiplier=1e39), "key_multiplier: want factors of size at most 1e.06"),
         (dict(mlp_multipliers=[1.0, "x"]), "mlp_multipliers: want a list of 2 numbers"),
         (dict(key_multiplier="x"), "key_multiplier: want a number"),
         (dict(projectors_bias=True), "want a tensor .*mamba.out_proj.bias"),

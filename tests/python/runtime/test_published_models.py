@@ -150,3 +150,26 @@ def test_a_head_next_to_a_tied_embedding_is_a_copy(llama):
     with torch.no_grad():
         wanted = model(torch.tensor(tokens)[None]).logits[0].numpy()
     published.assert_close(opened.score(opened.state(), tokens), wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "removed", "tokens"),
+    [("olmo2", "rms_norm_eps", 40), ("mistral", "sliding_window", 4200)],
+)
+def test_absent_keys_are_those_of_the_class(kind, removed, tokens, tmp_path):
+    keys = {name: value for name, value in DECODER.items() if name != "head_dim"}
+    published.random_model(kind, {**keys, "num_hidden_layers": 1}).save_pretrained(tmp_path)
+    changed(tmp_path, **{removed: "absent"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    rows = np.random.default_rng(1).integers(0, 97, tokens)
+    opened = runtime.Model(tmp_path)
+    wanted = published.definer_logits(model, rows)[-40:]
+    published.assert_close(opened.score(opened.state(), rows)[-40:], wanted)
+
+
+def test_too_many_listed_layers_are_refused(tmp_path):
+    keys = dict(GRANITE, layer_types=["mamba", "attention"] * 2)
+    published.random_model("granitemoehybrid", keys).save_pretrained(tmp_path)
+    changed(tmp_path, num_hidden_layers=4096, layer_types=["mamba", "attention"] * 2048)
+    with pytest.raises(Exception, match="at most 512 layers that are listed"):
+        runtime.Model(tmp_path)
