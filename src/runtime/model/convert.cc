@@ -69,6 +69,7 @@ class Folder {
   // is replaced loses its configuration first and what it has besides.
   std::vector<std::string> Commit() {
     Remove(kConfigName);
+    if (Exists(dir_ + "/" + kIndexName)) RemoveShards();
     Remove(kIndexName);
     std::vector<std::string> names;
     for (auto& [name, file] : files_) {
@@ -84,6 +85,19 @@ class Folder {
   }
 
  private:
+  // The shards that the index of the replaced model names, by their form.
+  void RemoveShards() {
+    std::error_code none;
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir_, none)) {
+      const std::string name = entry.path().filename().string();
+      if (name.starts_with("model-") && name.ends_with(".safetensors") &&
+          name.find("-of-") != std::string::npos) {
+        names.push_back(name);
+      }
+    }
+    for (const std::string& name : names) Remove(name);
+  }
   void Remove(const std::string& name) {
     std::error_code error;
     const std::string path = dir_ + "/" + name;

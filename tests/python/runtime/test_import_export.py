@@ -93,6 +93,27 @@ def test_there_and_back(kind, keys, tmp_path):
     assert np.array_equal(bits(tmp_path / "back"), bits(tmp_path / "theirs"))
 
 
+def test_shards_of_a_replaced_model_are_removed(llama, tmp_path):
+    folder = tmp_path / "sharded"
+    published.random_model("llama", cases.DECODER).save_pretrained(folder, max_shard_size="20KB")
+    assert list(folder.glob("model-*-of-*.safetensors"))
+    convert("import", llama, "--out", folder, "--overwrite")
+    assert [path.name for path in folder.glob("model*")] == ["model.safetensors"]
+    assert tarn("verify", folder).returncode == 0
+
+
+def test_scalings_keep_the_positions_of_the_training(tmp_path):
+    rope = dict(rope_type="yarn", rope_theta=500.0, factor=4.0)
+    rope["original_max_position_embeddings"] = 2048
+    keys = {**cases.DECODER, "rope_parameters": rope}
+    published.random_model("llama", keys).save_pretrained(tmp_path / "theirs")
+    out = tmp_path / "back"
+    convert("export", tmp_path / "theirs", "--to", "hf", "--type", "mistral", "--out", out)
+    written = json.loads((out / "config.json").read_text())["rope_parameters"]
+    assert written["original_max_position_embeddings"] == 2048
+    published.assert_close(definer(out), definer(tmp_path / "theirs"))
+
+
 def test_a_type_is_found_where_none_is_named(tmp_path):
     for kind, keys in cases.CASES[::3]:
         folder = tmp_path / f"{kind}-{len(list(tmp_path.iterdir()))}"
