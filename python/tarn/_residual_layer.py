@@ -216,7 +216,9 @@ class ResidualLayer(torch.nn.Module):
             return self._feed_forward(x), None
         maps = self.linear1, self.linear2
         places = places or RowPlaces()
-        gate = None if self.gate_shift is None else (self.gate_shift, self.gate)
+        gate = None
+        if self.gate_shift is not None and self.gate is not None:
+            gate = self.gate_shift, self.gate
         rows, carried = channel_mix(
             x, self.token_shift, maps, places, dropout=self.dropout, gate=gate
         )

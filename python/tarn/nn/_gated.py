@@ -193,6 +193,7 @@ class GatedMixer(GatedWeights):
     def _norm_output(self, heads: torch.Tensor, gate: torch.Tensor | None) -> torch.Tensor:
         """The output norm and its gate, [B, T, H, V] -> [B, T, H V]."""
         if not hasattr(self, "norm"):
+            assert gate is not None  # mamba2 alone may lack a norm, and has a gate
             return heads.flatten(2) * torch.nn.functional.silu(gate)
         groups = {"head": self.heads, "all": 1, "group": self.key_heads}[self.form["span"]]
         weight = self.norm.weight

@@ -28,7 +28,8 @@ def products(x: torch.Tensor, maps: list[Any]) -> torch.Tensor:
     is not read. All have biases, or none has."""
     if not all(is_read(part) for part in maps):
         return torch.cat([part(x) for part in maps], 2)
-    return ops.layer_heads(x, *weights_and_biases(maps))
+    weights, biases = weights_and_biases(maps)
+    return ops.layer_heads(x, weights, biases)
 
 
 def left_to(last: Any, rows: torch.Tensor) -> Branch:
@@ -61,7 +62,9 @@ def want_read(mixer: torch.nn.Module, called: Collection[str] = ()) -> None:
             raise TypeError(f"{op}: {name}: want {wanted}, got {given} with an overridden forward")
 
 
-def weights_and_biases(maps: list[torch.nn.Linear]) -> tuple[list[torch.Tensor], ...]:
+def weights_and_biases(
+    maps: list[torch.nn.Linear],
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Those of maps that read the same rows, as ops.layer_heads takes them: the last ones,
     which are the narrow ones, as one. All maps have a bias or none has."""
     parts: list[list[torch.Tensor]] = [[part.weight for part in maps]]

@@ -537,9 +537,14 @@ class Model:
         range, models that write no text, and more tokens than a model has learned
         positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
-        given = (temperature, top_k, top_p, min_p)
-        chosen = (own if one is None else one for one, own in zip(given, self._model.sampling))
-        sampler = sampling(*chosen, seed)
+        heat, most, nucleus, least = self._model.sampling
+        sampler = sampling(
+            heat if temperature is None else temperature,
+            int(most) if top_k is None else top_k,
+            nucleus if top_p is None else top_p,
+            least if min_p is None else min_p,
+            seed,
+        )
         state = self.state() if state is None else state
         stops = self._model.stop_tokens if stop_tokens is None else stop_tokens
         tokens = [whole("stop_tokens", token, 0, 2**31 - 1) for token in stops]
