@@ -151,9 +151,9 @@ WeightPart Halves(const WeightPart& part, int64_t half) {
   return WeightPart::Stacked(own).Reshaped({experts, width, columns});
 }
 
-void AddParts(const ModelConfig& view, const std::string& own,
-              const std::string& theirs, PublishedTensors& from,
-              ImportedTensors& to) {
+void AddGraniteParts(const ModelConfig& view, const std::string& own,
+                     const std::string& theirs, PublishedTensors& from,
+                     ImportedTensors& to) {
   const int64_t width = view.d_ff;
   const WeightPart in = from(theirs + "shared_mlp.input_linear.weight",
                              {2 * width, view.d_model});
@@ -175,24 +175,20 @@ void AddParts(const ModelConfig& view, const std::string& own,
   to.Add(own + "experts.linear2", from(experts + "output_linear.weight"));
 }
 
+void AddGraniteMixer(const ModelConfig& view, const std::string& own,
+                     const std::string& theirs, PublishedTensors& from,
+                     ImportedTensors& to) {
+  if (view.attention == MixerKind("mamba2")) {
+    AddMamba2(view, own + "attention.", theirs + "mamba.", from, to);
+  } else {
+    AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+  }
+}
+
 void GraniteTensors(const ModelConfig& config, PublishedTensors& from,
                     ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("mamba2")) {
-      AddMamba2(view, own + "attention.", theirs + "mamba.", from, to);
-    } else {
-      AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddParts(view, own, theirs, from, to);
-    to.AddLinear(from, own + "norm1", theirs + "input_layernorm");
-    to.AddLinear(from, own + "norm2", theirs + "post_attention_layernorm");
-  }
-  to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config, {.mixer = AddGraniteMixer, .unit = AddGraniteParts},
+                  from, to);
 }
 
 }  // namespace

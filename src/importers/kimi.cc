@@ -223,24 +223,17 @@ void AddKimiParts(const ModelConfig& view, const std::string& own,
   AddGatedUnit(own + "shared.", root + "shared_experts.", kProjNames, from, to);
 }
 
+void AddKimiMixer(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  const auto add = view.attention == MixerKind("kda") ? AddKda : AddLatent;
+  add(view, own + "attention.", theirs + "self_attn.", from, to);
+}
+
 void KimiTensors(const ModelConfig& config, PublishedTensors& from,
                  ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("kda")) {
-      AddKda(view, own + "attention.", theirs + "self_attn.", from, to);
-    } else {
-      AddLatent(view, own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddKimiParts(view, own, theirs, from, to);
-    to.AddLinear(from, own + "norm1", theirs + "input_layernorm");
-    to.AddLinear(from, own + "norm2", theirs + "post_attention_layernorm");
-  }
-  to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config, {.mixer = AddKimiMixer, .unit = AddKimiParts}, from,
+                  to);
 }
 
 }  // namespace

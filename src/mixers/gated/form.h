@@ -12,7 +12,6 @@
 //   y       = norm(o) with the output gate, then W_out y
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>

@@ -4,8 +4,7 @@
 // its gates. With y_t a row of the layer, sigma(x) = 1 / (1 + exp(-x)):
 //
 //   u = convolution(W_v y + b_v),  z = W_z y + b_z           [C], no activation
-//   i = sigma(I u + b_i),  r = sigma(R u + b_r)              [C], gates; I, R
-//   of
+//   i = sigma(I u + b_i),  r = sigma(R u + b_r)              [C]: I, R have
 //                                      H blocks [V, V] on the diagonal
 //   log a = -8 softplus(Lambda) r                            [C]
 //   h_t = a_t h_{t-1} + sqrt(1 - a_t^2) i_t u_t              [C]

@@ -19,15 +19,6 @@ enum LruTensor : int64_t { kLruState, kLruWindow };  // of the spec's state
 // Channels of a task of the recurrence; any cut gives the same bits.
 constexpr int64_t kLruShare = 64;
 
-// y = 2 sqrt(2 / pi) (x + 0.044715 x^3), of which gelu(x) = x sigma(y) in the
-// form with a tanh.
-void GeluTanhArguments(const float* x, int64_t n, float* y) {
-  constexpr float kScale = 1.5957691216f, kCubic = 0.044715f;
-  for (int64_t i = 0; i < n; ++i) {
-    y[i] = kScale * (x[i] + kCubic * x[i] * x[i] * x[i]);
-  }
-}
-
 // Columns of `in`: [C] values, [C] z. Columns of `extra`: [C] u,
 // [C] input gates, then inputs of the recurrence, [C] recurrence gates, then
 // the logarithms of decay factors.
@@ -177,11 +168,10 @@ class Lru final : public RuntimeMixer {
   void Finish(const MixerBlock& block, int64_t row) const {
     const int64_t n = s_.channels;
     const float* z = block.in[row] + n;
-    float* sigma = Values(block)[row];
+    float* gate = Values(block)[row];
     float* out = block.out[row];
-    GeluTanhArguments(z, n, sigma);
-    SigmoidRow(sigma, n, sigma);
-    for (int64_t c = 0; c < n; ++c) out[c] *= z[c] * sigma[c];
+    GeluTanhRow(z, n, gate);
+    for (int64_t c = 0; c < n; ++c) out[c] *= gate[c];
   }
 
   const LruSizes s_;
