@@ -1,10 +1,11 @@
 // DecayAttention (decay_attention.h) on CUDA: the same tensors and options, but
 // every pointer, those of lengths, cu_seqlens and slots included, is of the
-// device, and work is put into a stream. Nothing is read on the host, allocated
-// or waited for, so that calls can be captured in a CUDA graph: the values of
-// lengths, cu_seqlens and slots are not checked. Same bits for the same call on
-// one type of device. Functions check first and throw as those of the CPU do,
-// DeviceError where a launch fails. The composed form serves other calls.
+// device (on_device is set), and work is put into a stream. Nothing is read on
+// the host, allocated or waited for, so that calls can be captured in a CUDA
+// graph: the values of lengths, cu_seqlens and slots are not checked. Same bits
+// for the same call on one type of device. Functions check first and throw as
+// those of the CPU do, DeviceError where a launch fails. The composed form
+// serves other calls.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // LinearAttention (linear_attention.h) on CUDA: the same tensors and options,
 // but every pointer, those of the mask, of lengths and of cu_seqlens included,
-// is of the device, and work is put into a stream. Nothing is read on the host,
-// allocated or waited for, so that calls can be captured in a CUDA graph: the
-// values of key_lengths and cu_seqlens are not checked. chunk_size is the
-// kernels' own. Same bits for the same call on one type of device. Functions
-// check first and throw as those of the CPU do, DeviceError where a launch
-// fails. The composed form serves other calls.
+// is of the device (on_device is set), and work is put into a stream. Nothing
+// is read on the host, allocated or waited for, so that calls can be captured
+// in a CUDA graph: the values of key_lengths and cu_seqlens are not checked.
+// chunk_size is the kernels' own. Same bits for the same call on one type of
+// device. Functions check first and throw as those of the CPU do, DeviceError
+// where a launch fails. The composed form serves other calls.
 #pragma once
 
 #include <cstddef>
