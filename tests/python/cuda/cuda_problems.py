@@ -110,9 +110,7 @@ def measures(ours, wanted, rows_from):
     size = wanted.square().mean().sqrt().clamp_min(1e-30)
     # Rows that cancel have the size of the others at most.
     row = wanted.square().mean(1).sqrt().clamp_min(1e-2 * size)
-    return float(error.square().mean().sqrt() / size), float(
-        (error.abs().amax(1) / row).max()
-    )
+    return float(error.square().mean().sqrt() / size), float((error.abs().amax(1) / row).max())
 
 
 def _bound(problem, name, dtype):

@@ -129,7 +129,9 @@ def test_packed_sequences(kind, dtype):
     problem = any_op(kind, starts[-1], batch=1, heads=1)
     names = ("S", "z") if kind == "linear" else ("initial_state",)
     states = {
-        name: problem.tensors[name].repeat(len(starts) - 1, *[1] * (problem.tensors[name].dim() - 1))
+        name: problem.tensors[name].repeat(
+            len(starts) - 1, *[1] * (problem.tensors[name].dim() - 1)
+        )
         for name in names
     }
     packed = with_tensors(problem, **states, cu_seqlens=torch.tensor(starts))
