@@ -1,8 +1,8 @@
 """How the kernels are called on CUDA: same bits, streams and graphs, steps, memory, errors."""
 
+import cuda_problems
 import pytest
 import torch
-import cuda_problems
 from cuda_problems import DTYPES, assert_close, differentiate, gated, linear, one_of_each
 
 from tarn import ops
