@@ -20,7 +20,12 @@ if(TARN_CUDA AND NOT CMAKE_CROSSCOMPILING AND NOT TARN_NATIVE)
       ERROR_QUIET)
     if(nvcc_version MATCHES "release ([0-9.]+)" AND CMAKE_MATCH_1 VERSION_GREATER_EQUAL 13)
       set(TARN_HAS_NVCC ON)
-      message(STATUS "CUDA ${CMAKE_MATCH_1}: ${TARN_NVCC}")
+      # Its headers and libraries, by its own account: nvcc may be a script elsewhere.
+      execute_process(COMMAND ${TARN_NVCC} --dryrun -x cu -c /dev/null
+        OUTPUT_QUIET ERROR_VARIABLE nvcc_steps)
+      string(REGEX MATCH "TOP=([^\n]+)" _ "${nvcc_steps}")
+      get_filename_component(TARN_CUDA_ROOT "${CMAKE_MATCH_1}" ABSOLUTE)
+      message(STATUS "CUDA in ${TARN_CUDA_ROOT}")
     endif()
   endif()
 endif()
