@@ -53,4 +53,23 @@ inline std::vector<RecurrentOutcome> RunOnCuda(
                       packed, unused, CudaForward, states, checkpoints);
 }
 
+inline void CudaBackward(const RecurrentOptions& options,
+                         const RecurrentInputs& in,
+                         const RecurrentGradients& gradients, Executor&) {
+  const Workspace workspace = MakeWorkspace(
+      DeltaAttentionCudaGradientBytes(in, gradients.checkpoints != nullptr));
+  DeltaAttentionCudaBackward(options, in, gradients, nullptr, workspace.get());
+}
+
+inline std::vector<RecurrentGradientOutcome> GradientsOnCuda(
+    const std::vector<DeltaProblem>& problems,
+    const std::vector<RecurrentLoss>& losses, DType dtype = DType::kF32,
+    bool spread = false, bool packed = false, bool states = true,
+    const std::vector<float>* checkpoints = nullptr) {
+  SerialExecutor unused;
+  return RunRecurrentGradients(InputsOf(problems), BetasOf(problems), losses,
+                               dtype, spread, packed, unused, CudaBackward,
+                               states, checkpoints);
+}
+
 }  // namespace tarn::testing

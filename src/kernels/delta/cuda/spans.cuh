@@ -232,6 +232,20 @@ __device__ __forceinline__ void StartTile(T* tile, const T* from,
   }
 }
 
+// Rows of a dense tile of which only `columns` are there, zeros beyond.
+template <int kRows, int kWidth, typename T>
+__device__ __forceinline__ void StartPadded(T* tile, const T* from,
+                                            int64_t stride, int64_t columns) {
+  constexpr int kVector = 16 / sizeof(T), kVectors = kWidth / kVector;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
+    const int row = i / kVectors, at = i % kVectors * kVector;
+    const bool valid = at < columns;  // a multiple of kVector
+    CopyAsync16(tile + row * TileStride<T>(kWidth) + at,
+                valid ? from + row * stride + at : from, valid ? 16 : 0);
+  }
+}
+
 // The way back.
 template <int kRows, int kWidth, typename T>
 __device__ __forceinline__ void StoreTile(const T* tile, T* to,
