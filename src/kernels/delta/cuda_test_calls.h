@@ -40,7 +40,7 @@ inline void CudaForward(const RecurrentOptions& options,
                         const RecurrentInputs& in,
                         const RecurrentOutputs& outputs, Executor&) {
   const Workspace workspace =
-      MakeWorkspace(DeltaAttentionCudaWorkspaceBytes(in));
+      MakeWorkspace(DeltaAttentionCudaWorkspaceBytes(in, outputs.checkpoints != nullptr));
   DeltaAttentionCudaForward(options, in, outputs, nullptr, workspace.get());
 }
 

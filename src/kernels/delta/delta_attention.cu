@@ -6,12 +6,11 @@ namespace tarn {
 
 using namespace cuda::delta;  // NOLINT: what this file launches
 
-bool DeltaAttentionCudaServes(const RecurrentInputs& in) {
-  return in.queries.size[3] <= kDeltaAttentionCudaKey &&
-         in.values.size[2] <= 65535;
+bool DeltaAttentionCudaServes(int64_t d_key, int64_t, bool vector_gates) {
+  return d_key <= kMostKey && !vector_gates;
 }
 
-size_t DeltaAttentionCudaWorkspaceBytes(const RecurrentInputs& in) {
+size_t DeltaAttentionCudaWorkspaceBytes(const RecurrentInputs& in, bool) {
   size_t bytes = 0;
   ForType(in.queries.dtype, [&](auto number) {
     LayOut<decltype(number)>(OnDevice({}, in), NeedsOf(in, false), nullptr,

@@ -58,7 +58,7 @@ void DeltaAttentionCudaBackward(const RecurrentOptions& options,
                                 const RecurrentGradients& gradients,
                                 CudaStream stream, void* workspace) {
   CheckOnDevice(options, in, gradients.grad_out, "grad_out");
-  CheckRecurrentGradients(kOp, WithoutDeviceSizes(in), gradients);
+  CheckRecurrentGradients(kOp, OnDeviceOnly(in), gradients);
   const Call call = OnDevice(options, in);
   const bool saved = gradients.checkpoints != nullptr;
   ForTypeAndKey(in, [&](auto number, auto key) {
@@ -91,10 +91,10 @@ void DeltaAttentionCudaBackward(const RecurrentOptions& options,
          OnDevice(gradients.grad_betas)},
         stream);
     if (gradients.grad_head_gates != nullptr) {
-      cuda::Launch(&SumGateGradients, dim3(static_cast<unsigned>(call.value_heads)),
-             dim3(kThreads), kThreads * sizeof(double), stream, call,
-             static_cast<const float*>(w.grad_gates),
-             gradients.grad_head_gates);
+      cuda::Launch(&SumGateGradients<T>,
+                   dim3(static_cast<unsigned>(call.value_heads)),
+                   dim3(kThreads), kThreads * sizeof(double), stream, call, w,
+                   gradients.grad_head_gates);
     }
   });
 }

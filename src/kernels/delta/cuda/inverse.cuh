@@ -7,7 +7,7 @@
 
 namespace tarn::cuda::delta {
 
-constexpr int kScoreStride = TileStride<float>(kChunk);
+constexpr int kScoreStride = Stride<float>(kChunk);
 constexpr int kScoreFloats = kChunk * kScoreStride;
 
 // Row block, column block of 16 of a tile.

@@ -10,41 +10,31 @@
 
 namespace tarn::cuda::delta {
 
+// The widest keys; values may have any width.
+constexpr int64_t kMostKey = 128;
 constexpr RecurrentOp kOp = {"delta_attention", true};
 
 // The checks of the CPU's calls, which do not look at device memory.
-inline RecurrentInputs WithoutDeviceSizes(const RecurrentInputs& in) {
-  RecurrentInputs host = in;
-  host.lengths = nullptr;
-  host.cu_seqlens = nullptr;
-  host.sequences = 0;
-  return host;
+inline RecurrentInputs OnDeviceOnly(const RecurrentInputs& in) {
+  RecurrentInputs device = in;
+  device.on_device = true;
+  return device;
 }
 inline void CheckOnDevice(const RecurrentOptions& options,
                           const RecurrentInputs& in, const TensorView& out,
                           const char* name = "out") {
-  CheckRecurrent(kOp, options, WithoutDeviceSizes(in), out, name);
+  CheckRecurrent(kOp, options, OnDeviceOnly(in), out, name);
   const auto refuse = [](const char* argument, const std::string& wanted,
                          const std::string& given) {
     throw ArgumentError(StrCat(kOp.name, " on CUDA: ", argument), wanted,
                         given);
   };
-  if (in.queries.size[3] > kDeltaAttentionCudaKey) {
-    refuse("queries", StrCat("K of at most ", kDeltaAttentionCudaKey),
+  if (in.queries.size[3] > kMostKey) {
+    refuse("queries", StrCat("K of at most ", kMostKey),
            StrCat(in.queries.size[3]));
   }
   if (in.values.size[2] > 65535) {
     refuse("values", "at most 65535 heads", StrCat(in.values.size[2]));
-  }
-  if (in.cu_seqlens != nullptr) {
-    if (in.queries.size[0] != 1 || in.lengths != nullptr) {
-      refuse("cu_seqlens", "a batch of 1 without lengths",
-             StrCat(in.queries.size[0], " rows",
-                    in.lengths != nullptr ? " with lengths" : ""));
-    }
-    if (in.sequences < 1) {
-      refuse("cu_seqlens", "at least one sequence", StrCat(in.sequences));
-    }
   }
 }
 
@@ -104,7 +94,7 @@ template <typename T, int kKey, bool kRebuild>
 void ScanOnDevice(const Call& call, const Workspace<T>& workspace,
                   const ScanOutputs& outputs, int64_t parts,
                   CudaStream stream) {
-  constexpr ScanShared<T, kKey, false> kShared;
+  constexpr ScanShared<T, kKey, false, kRebuild> kShared;
   Launch(&ScanChunks<T, kKey, false, kRebuild>, TileGrid(call, parts),
          dim3(kThreads), kShared.parts.bytes, stream, call, workspace, outputs);
 }

@@ -70,16 +70,16 @@ __device__ inline void MakeFactors(const Call& call, const ChunkRows& chunk,
 template <typename T, int kWidth>
 __device__ __forceinline__ void AddScores(float (&d)[8][4], const T* left,
                                           const T* right, int row) {
-  constexpr int kStride = TileStride<T>(kWidth);
+  constexpr int kStride = Stride<T>(kWidth);
 #pragma unroll 2
   for (int k = 0; k < kWidth; k += 16) {
     FragmentA<T> a;
-    LoadA<false>(a, left, kStride, row, k);
+    LoadLeft<false>(a, left, kStride, row, k);
 #pragma unroll
     for (int n = 0; n < 8; n += 2) {
       if (8 * n > row) break;
       FragmentB<T> b[2];
-      LoadB<true>(b, right, kStride, k, 8 * n);
+      LoadRight<true>(b, right, kStride, k, 8 * n);
       MultiplyAdd(d[n], a, b[0]);
       MultiplyAdd(d[n + 1], a, b[1]);
     }
@@ -142,8 +142,8 @@ struct PrepareShared {
     a = parts.Take<float>(kScoreFloats);
     x = parts.Take<float>(kGradient ? kScoreFloats : 0);
     SharedParts rows = parts;
-    keys = rows.Take<T>(kChunk * TileStride<T>(kKey));
-    queries = rows.Take<T>(kChunk * TileStride<T>(kKey));
+    keys = rows.Take<T>(kChunk * Stride<T>(kKey));
+    queries = rows.Take<T>(kChunk * Stride<T>(kKey));
     // The rows are not needed any more when an inverse is made.
     inverse = parts.Take<float>(kScoreFloats);
     spare = parts.Take<float>(kScoreFloats);

@@ -26,20 +26,20 @@ struct ReverseShared {
       end_keys(), scores(), solve(), grad_out(), residuals(), factors(),
       decays(), stage_bytes(), state(), grad_written(), start_out(),
       grad_values(), sums() {
-    constexpr int kRows = kChunk * TileStride<T>(kKey);
-    constexpr int kValues = kChunk * TileStride<T>(kValueTile);
+    constexpr int kRows = kChunk * Stride<T>(kKey);
+    constexpr int kValues = kChunk * Stride<T>(kValueTile);
     queries = parts.Take<T>(kRows);
     keys = parts.Take<T>(kRows);
     end_keys = kVector ? parts.Take<T>(kRows) : keys;
-    scores = parts.Take<T>(kChunk * TileStride<T>(kChunk));
-    solve = parts.Take<T>(kChunk * TileStride<T>(kChunk));
+    scores = parts.Take<T>(kChunk * Stride<T>(kChunk));
+    solve = parts.Take<T>(kChunk * Stride<T>(kChunk));
     grad_out = parts.Take<T>(kValues);
     residuals = parts.Take<T>(kValues);
     factors = parts.Take<float>(kFactors);
     decays = parts.Take<float>(kVector ? kKey : 0);
     stage_bytes = parts.bytes;
     parts.bytes *= kStages;
-    state = parts.Take<T>(kKey * TileStride<T>(kValueTile));
+    state = parts.Take<T>(kKey * Stride<T>(kValueTile));
     grad_written = parts.Take<T>(kValues);
     start_out = parts.Take<T>(kVector ? 0 : kValues);
     grad_values = parts.Take<T>(kValues);
@@ -52,9 +52,9 @@ __global__ void __launch_bounds__(kThreads)
     ReverseChunks(Call call, Workspace<T> workspace, ReverseTensors tensors) {
   constexpr ReverseShared<T, kKey, kVector> kShared;
   constexpr bool kTwoStages = kShared.kStages == 2;
-  constexpr int kStride = TileStride<T>(kValueTile);
-  constexpr int kScores = TileStride<T>(kChunk);
-  constexpr int kRows = TileStride<T>(kKey);
+  constexpr int kStride = Stride<T>(kValueTile);
+  constexpr int kScores = Stride<T>(kChunk);
+  constexpr int kRows = Stride<T>(kKey);
   const auto [tile, head, sequence] = TileOfBlock(call);
   const int64_t column = tile * kValueTile;
   const int64_t padded_value = call.ValueTiles() * kValueTile;

@@ -31,9 +31,9 @@ struct RowsShared {
       sums(), factors(), rows(), gates(), dots(), grad_out(), grad_values(),
       residuals(), states(), grad_states(), stage_bytes(), first_stage(),
       query_weights(), key_weights(), pairs(), pair_parts() {
-    constexpr int kRows = kChunk * TileStride<T>(kKey);
-    constexpr int kValues = kChunk * TileStride<T>(kPiece);
-    constexpr int kState = kKey * TileStride<T>(kPiece);
+    constexpr int kRows = kChunk * Stride<T>(kKey);
+    constexpr int kValues = kChunk * Stride<T>(kPiece);
+    constexpr int kState = kKey * Stride<T>(kPiece);
     queries = parts.Take<T>(kRows);
     keys = parts.Take<T>(kRows);
     sums = parts.Take<double>(kChunk);
@@ -51,8 +51,8 @@ struct RowsShared {
     stage_bytes = stage.bytes;
     // What follows the pieces takes their place.
     SharedParts after;
-    query_weights = after.Take<T>(kChunk * TileStride<T>(kChunk));
-    key_weights = after.Take<T>(kChunk * TileStride<T>(kChunk));
+    query_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
+    key_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
     pairs = after.Take<float>(kScoreFloats);
     pair_parts = after.Take<float>(4 * kChunk);
     const size_t stages = stage.bytes * kStages;
@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kThreads)
   constexpr Shared kShared;
   constexpr int kPiece = Shared::kPiece, kStages = Shared::kStages;
   constexpr int kColumns = kKey / 16;  // of 8, half of a row
-  constexpr int kRows = TileStride<T>(kKey), kValues = TileStride<T>(kPiece);
-  constexpr int kScores = TileStride<T>(kChunk);
+  constexpr int kRows = Stride<T>(kKey), kValues = Stride<T>(kPiece);
+  constexpr int kScores = Stride<T>(kChunk);
   const int64_t head = blockIdx.y, key_head = head / call.group;
   const bool gated = call.gates.data != nullptr || call.head_gates != nullptr;
   int64_t index;
@@ -167,33 +167,45 @@ __global__ void __launch_bounds__(kThreads)
     const T* residuals = SharedAt<T>(stage + kShared.residuals);
     const T* states = SharedAt<T>(stage + kShared.states);
     const T* grad_states = SharedAt<T>(stage + kShared.grad_states);
+    if constexpr (Shared::kWide) {
+      // One operand after the other: three at once do not fit the registers.
+      const auto left_of = [](const T* x) { return Operand<T, false>{x, kValues}; };
+      const Operand<T, true> s = {states, kValues}, ds = {grad_states, kValues};
+      const Operand<T, true> r = {residuals, kValues};
+      AddProduct(dq, left_of(grad_out), first, s, left, 0, kPiece);
+      AddProduct(past, left_of(grad_values), first, s, left, 0, kPiece);
+      AddProduct(dk, left_of(residuals), first, ds, left, 0, kPiece);
+      AddProduct(dp, left_of(grad_out), first, r, score_left, 0, kPiece);
+      AddProduct(dx, left_of(grad_values), first, r, score_left, 0, kPiece);
+    } else {
 #pragma unroll 1
     for (int k = 0; k < kPiece; k += 16) {
       FragmentA<T> out, value, written;
-      LoadA<false>(out, grad_out, kValues, first, k);
-      LoadA<false>(value, grad_values, kValues, first, k);
-      LoadA<false>(written, residuals, kValues, first, k);
+      LoadLeft<false>(out, grad_out, kValues, first, k);
+      LoadLeft<false>(value, grad_values, kValues, first, k);
+      LoadLeft<false>(written, residuals, kValues, first, k);
 #pragma unroll
       for (int n = 0; n < kColumns; n += 2) {
         FragmentB<T> b[2];
-        LoadB<true>(b, states, kValues, k, left + 8 * n);
+        LoadRight<true>(b, states, kValues, k, left + 8 * n);
         MultiplyAdd(dq[n], out, b[0]);
         MultiplyAdd(dq[n + 1], out, b[1]);
         MultiplyAdd(past[n], value, b[0]);
         MultiplyAdd(past[n + 1], value, b[1]);
-        LoadB<true>(b, grad_states, kValues, k, left + 8 * n);
+        LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
         MultiplyAdd(dk[n], written, b[0]);
         MultiplyAdd(dk[n + 1], written, b[1]);
       }
 #pragma unroll
       for (int n = 0; n < 4; n += 2) {
         FragmentB<T> b[2];
-        LoadB<true>(b, residuals, kValues, k, score_left + 8 * n);
+        LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
         MultiplyAdd(dp[n], out, b[0]);
         MultiplyAdd(dp[n + 1], out, b[1]);
         MultiplyAdd(dx[n], value, b[0]);
         MultiplyAdd(dx[n + 1], value, b[1]);
       }
+    }
     }
     if (gated) {
       for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
@@ -287,12 +299,12 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int k = 0; k < first + 16; k += 16) {
     FragmentA<T> a, b;
-    LoadA<false>(a, query_weights, kScores, first, k);
-    LoadA<false>(b, key_weights, kScores, first, k);
+    LoadLeft<false>(a, query_weights, kScores, first, k);
+    LoadLeft<false>(b, key_weights, kScores, first, k);
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
       FragmentB<T> right[2];
-      LoadB<false>(right, keys, kRows, k, left + 8 * n);
+      LoadRight<false>(right, keys, kRows, k, left + 8 * n);
       MultiplyAdd(dq[n], a, right[0]);
       MultiplyAdd(dq[n + 1], a, right[1]);
       MultiplyAdd(dk[n], b, right[0]);
@@ -302,15 +314,15 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int k = first; k < kChunk; k += 16) {
     FragmentA<T> a, b;
-    LoadA<true>(a, query_weights, kScores, first, k);
-    LoadA<true>(b, key_weights, kScores, first, k);
+    LoadLeft<true>(a, query_weights, kScores, first, k);
+    LoadLeft<true>(b, key_weights, kScores, first, k);
 #pragma unroll
     for (int n = 0; n < kColumns; n += 2) {
       FragmentB<T> right[2];
-      LoadB<false>(right, queries, kRows, k, left + 8 * n);
+      LoadRight<false>(right, queries, kRows, k, left + 8 * n);
       MultiplyAdd(dk[n], a, right[0]);
       MultiplyAdd(dk[n + 1], a, right[1]);
-      LoadB<false>(right, keys, kRows, k, left + 8 * n);
+      LoadRight<false>(right, keys, kRows, k, left + 8 * n);
       MultiplyAdd(dk[n], b, right[0]);
       MultiplyAdd(dk[n + 1], b, right[1]);
     }
@@ -382,8 +394,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // dg of a constant gate: the sum over all tokens, one block per value head.
-inline __global__ void SumGateGradients(Call call, const float* parts,
-                                        float* to) {
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    SumGateGradients(Call call, Workspace<T> workspace, float* to) {
   const int64_t head = blockIdx.x;
   double sum = 0;
   for (int64_t slot = threadIdx.x; slot < call.sequences.Slots();
@@ -391,7 +404,8 @@ inline __global__ void SumGateGradients(Call call, const float* parts,
     int64_t index;
     const Span span = call.sequences.OfSlot(slot, &index);
     const ChunkRows chunk = ChunkOf(span, index);
-    const float* from = parts + (slot * call.value_heads + head) * kChunk;
+    const float* from =
+        workspace.grad_gates + (slot * call.value_heads + head) * kChunk;
     for (int i = 0; i < chunk.rows; ++i) sum += from[i];
   }
   double* sums = SharedAt<double>(0);

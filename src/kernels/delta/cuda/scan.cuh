@@ -15,7 +15,7 @@ struct ScanOutputs {
   float* checkpoints = nullptr;
 };
 
-template <typename T, int kKey, bool kVector>
+template <typename T, int kKey, bool kVector, bool kRebuild>
 struct ScanShared {
   static constexpr int kStages = std::is_same_v<T, float> ? 1 : 2;
   SharedParts parts;
@@ -25,19 +25,19 @@ struct ScanShared {
   __host__ __device__ constexpr ScanShared() : parts(), queries(), keys(),
       end_keys(), scores(), solve(), values(), factors(), decays(),
       stage_bytes(), state(), residuals(), written(), decayed() {
-    constexpr int kRows = kChunk * TileStride<T>(kKey);
-    constexpr int kValues = kChunk * TileStride<T>(kValueTile);
-    queries = parts.Take<T>(kRows);
+    constexpr int kRows = kChunk * Stride<T>(kKey);
+    constexpr int kValues = kChunk * Stride<T>(kValueTile);
+    queries = parts.Take<T>(kRebuild ? 0 : kRows);
     keys = parts.Take<T>(kRows);
     end_keys = kVector ? parts.Take<T>(kRows) : keys;
-    scores = parts.Take<T>(kChunk * TileStride<T>(kChunk));
-    solve = parts.Take<T>(kChunk * TileStride<T>(kChunk));
+    scores = parts.Take<T>(kRebuild ? 0 : kChunk * Stride<T>(kChunk));
+    solve = parts.Take<T>(kChunk * Stride<T>(kChunk));
     values = parts.Take<T>(kValues);
     factors = parts.Take<float>(kFactors);
     decays = parts.Take<float>(kVector ? kKey : 0);
     stage_bytes = parts.bytes;
     parts.bytes *= kStages;
-    state = parts.Take<T>(kKey * TileStride<T>(kValueTile));
+    state = parts.Take<T>(kKey * Stride<T>(kValueTile));
     residuals = parts.Take<T>(kValues);
     written = parts.Take<T>(kValues);
     decayed = kVector ? written : parts.Take<T>(kValues);
@@ -69,15 +69,16 @@ __device__ __forceinline__ void StartFactors(float* to, float* decays,
 }
 
 // kRebuild: of one group of 256 tokens, from its checkpoint; keeps R and the
-// copy of S before every chunk, and has no output.
+// copy of S before every chunk, and has no output. There are many groups, and
+// two blocks of 16-bit numbers at a time hide each other's waits.
 template <typename T, int kKey, bool kVector, bool kRebuild>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     ScanChunks(Call call, Workspace<T> workspace, ScanOutputs outputs) {
-  constexpr ScanShared<T, kKey, kVector> kShared;
+  constexpr ScanShared<T, kKey, kVector, kRebuild> kShared;
   constexpr bool kTwoStages = kShared.kStages == 2;
-  constexpr int kStride = TileStride<T>(kValueTile);
-  constexpr int kScores = TileStride<T>(kChunk);
-  constexpr int kRows = TileStride<T>(kKey);
+  constexpr int kStride = Stride<T>(kValueTile);
+  constexpr int kScores = Stride<T>(kChunk);
+  constexpr int kRows = Stride<T>(kKey);
   const auto [tile, head, rest] = TileOfBlock(call);
   const int64_t column = tile * kValueTile;
   const int64_t padded_value = call.ValueTiles() * kValueTile;
@@ -170,12 +171,12 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kKey; k += 16) {
       FragmentB<T> b[2];
       FragmentA<T> a;
-      LoadB<false>(b, copy, kStride, k, left);
-      LoadA<false>(a, keys, kRows, first, k);
+      LoadRight<false>(b, copy, kStride, k, left);
+      LoadLeft<false>(a, keys, kRows, first, k);
       MultiplyAdd(predicted[0], a, b[0]);
       MultiplyAdd(predicted[1], a, b[1]);
       if (reads) {
-        LoadA<false>(a, queries, kRows, first, k);
+        LoadLeft<false>(a, queries, kRows, first, k);
         MultiplyAdd(out[0], a, b[0]);
         MultiplyAdd(out[1], a, b[1]);
       }

@@ -13,7 +13,6 @@
 
 namespace tarn::cuda::delta {
 
-constexpr int kChunk = 64;           // tokens
 constexpr int kGroupTokens = 256;    // between checkpoints
 constexpr int kValueTile = 32;       // columns of a state that a block keeps
 constexpr int kThreads = 256;        // of every block: 8 warps
@@ -191,7 +190,7 @@ template <int kWidth, typename T>
 __device__ __forceinline__ void StartRows(T* tile, const DeviceView& view,
                                           const ChunkRows& chunk, int64_t head,
                                           int64_t column) {
-  constexpr int kStride = TileStride<T>(kWidth);
+  constexpr int kStride = Stride<T>(kWidth);
   constexpr int kVector = 16 / sizeof(T), kVectors = kWidth / kVector;
   const int64_t columns = view.width - column;
   if (view.vectors) {
@@ -227,7 +226,7 @@ __device__ __forceinline__ void StartTile(T* tile, const T* from,
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
     const int row = i / kVectors, at = i % kVectors * kVector;
-    CopyAsync16(tile + row * TileStride<T>(kWidth) + at,
+    CopyAsync16(tile + row * Stride<T>(kWidth) + at,
                 from + row * stride + at);
   }
 }
@@ -241,7 +240,7 @@ __device__ __forceinline__ void StartPadded(T* tile, const T* from,
   for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
     const int row = i / kVectors, at = i % kVectors * kVector;
     const bool valid = at < columns;  // a multiple of kVector
-    CopyAsync16(tile + row * TileStride<T>(kWidth) + at,
+    CopyAsync16(tile + row * Stride<T>(kWidth) + at,
                 valid ? from + row * stride + at : from, valid ? 16 : 0);
   }
 }
@@ -255,7 +254,7 @@ __device__ __forceinline__ void StoreTile(const T* tile, T* to,
   for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
     const int row = i / kVectors, at = i % kVectors * kVector;
     Store(to + row * stride + at,
-          Load<uint4>(tile + row * TileStride<T>(kWidth) + at));
+          Load<uint4>(tile + row * Stride<T>(kWidth) + at));
   }
 }
 

@@ -11,7 +11,7 @@ template <typename T, int kKey>
 struct StateTile {
   static_assert(kKey == 64 || kKey == 128);
   static constexpr int kColumns = kKey == 128 ? 4 : 2;  // of 8
-  static constexpr int kStride = TileStride<T>(kValueTile);
+  static constexpr int kStride = Stride<T>(kValueTile);
   float d[kColumns][4];
 
   __device__ static int Row() {
@@ -71,7 +71,7 @@ struct StateTile {
   }
   // += rows^T values: rows [64, kKey], values [64, 32].
   __device__ void Add(const T* rows, const T* values) {
-    AddProduct(d, Operand<T, true>{rows, TileStride<T>(kKey)}, Row(),
+    AddProduct(d, Operand<T, true>{rows, Stride<T>(kKey)}, Row(),
                Operand<T, false>{values, kStride}, Column(), 0, kChunk);
   }
 };
