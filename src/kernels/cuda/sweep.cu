@@ -1,36 +1,11 @@
-// Launches of the kernels of sweep.cuh.
-#include "kernels/cuda/sweep.cuh"
+// What runs between passes, and the choice of a pass's kernel.
+#include "kernels/cuda/features.cuh"
+#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/sweep.h"
+#include "kernels/cuda/sweep_types.h"
 
 namespace tarn::cuda {
 namespace {
-
-template <typename T, int D, Sums kSums>
-void Start(const Sweeps& sweeps, CudaStream stream) {
-  const Sweep& first = sweeps.at[0];
-  const int64_t blocks =
-      first.sequences.slots * first.value_heads * sweeps.count;
-  Launch(SweepKernel<T, D, kSums>, static_cast<unsigned>(blocks), 2 * D,
-         sizeof(SweepMemory<T, D>), stream, sweeps);
-}
-
-template <typename T, int D>
-void StartOf(const Sweeps& sweeps, Sums sums, CudaStream stream) {
-  switch (sums) {
-    case Sums::kNone:
-      return Start<T, D, Sums::kNone>(sweeps, stream);
-    case Sums::kDenominators:
-      return Start<T, D, Sums::kDenominators>(sweeps, stream);
-    case Sums::kRows:
-      return Start<T, D, Sums::kRows>(sweeps, stream);
-  }
-}
-
-template <typename T>
-void StartOf(const Sweeps& sweeps, Sums sums, int64_t width,
-             CudaStream stream) {
-  if (width <= 64) return StartOf<T, 64>(sweeps, sums, stream);
-  StartOf<T, 128>(sweeps, sums, stream);
-}
 
 // Entry `index` of S or z of one sequence and head, slot after slot.
 __global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
@@ -76,8 +51,8 @@ __global__ void SumGroupsKernel(const float* parts, const DeviceRows x,
                                 const DeviceRows out, const int64_t seq_len,
                                 const int64_t heads, const int64_t numbers,
                                 const int group, const FeatureMap map) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x +
-                        threadIdx.x;
+  const int64_t index =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= numbers) return;
   const int64_t k = index % out.width, row = index / out.width;
   const int64_t h = row % heads, t = row / heads % seq_len;
@@ -129,11 +104,11 @@ void Run(const Sweeps& sweeps, Sums sums, DType dtype, int64_t width,
   if (sweeps.at[0].sequences.slots == 0) return;
   switch (dtype) {
     case DType::kF32:
-      return StartOf<float>(sweeps, sums, width, stream);
+      return RunFloat32(sweeps, sums, width, stream);
     case DType::kBF16:
-      return StartOf<bfloat16>(sweeps, sums, width, stream);
+      return RunBFloat16(sweeps, sums, width, stream);
     case DType::kF16:
-      return StartOf<half>(sweeps, sums, width, stream);
+      return RunFloat16(sweeps, sums, width, stream);
   }
 }
 
@@ -142,8 +117,7 @@ void Chain(const Sweep& sweep, int64_t d_key, int64_t d_value,
   constexpr int64_t kThreads = 256;
   const int64_t entries = d_key * d_value + d_key;
   const int64_t per_state = (entries + kThreads - 1) / kThreads;
-  const int64_t blocks =
-      sweep.sequences.count * sweep.value_heads * per_state;
+  const int64_t blocks = sweep.sequences.count * sweep.value_heads * per_state;
   Launch(ChainKernel, static_cast<unsigned>(blocks), kThreads, 0, stream, sweep,
          d_key, d_key * d_value, per_state);
 }

@@ -1,11 +1,11 @@
 // Linear attention on CUDA: passes of kernels/cuda/sweep.h.
 #include <algorithm>
 
+#include "core/error.h"
 #include "kernels/cuda/step.h"
 #include "kernels/cuda/sweep.h"
 #include "kernels/cuda/tile.cuh"
 #include "kernels/linear_attention/linear_attention_cuda.h"
-#include "core/error.h"
 
 namespace tarn {
 namespace {
@@ -71,9 +71,7 @@ struct Passes {
     key_side.mask = in.key_mask;
   }
 
-  bool normalised() const {
-    return options.denominator != Denominator::kNone;
-  }
+  bool normalised() const { return options.denominator != Denominator::kNone; }
   // Whether a pass over these needs the states of slots first.
   bool Collects(const Sequences& cut) const {
     return !options.causal || cut.several;
@@ -179,9 +177,9 @@ __global__ void RowWeightsKernel(const RowWeights p) {
   const int64_t b = index / p.value_heads / p.seq_len;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto row = [&](const DeviceRows& rows) {
-    return Rows<T>{static_cast<T*>(rows.data) + b * rows.stride[0] +
-                       hv * rows.stride[2],
-                   rows.stride[1], rows.width, rows.aligned};
+    return Rows<T>{
+        static_cast<T*>(rows.data) + b * rows.stride[0] + hv * rows.stride[2],
+        rows.stride[1], rows.width, rows.aligned};
   };
   const Rows<T> out = row(p.out), grad = row(p.grad_out);
   float dot = 0.0f;
@@ -279,7 +277,8 @@ void LinearAttentionCudaForward(const LinearAttentionOptions& options,
   sweep.a_side = p.query_side;
   sweep.b_side = p.key_side;
   sweep.denominator = options.denominator;
-  sweep.scale = options.denominator == Denominator::kExact ? 1.0f : options.scale;
+  sweep.scale =
+      options.denominator == Denominator::kExact ? 1.0f : options.scale;
   sweep.eps = options.eps;
   sweep.denominators = outputs.denominators;
   p.Start(sweep, Sums::kDenominators, stream);
@@ -304,12 +303,12 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
       cuda::RowsOf(gradients.grad_out, shape.value_heads);
   const DType dtype = inputs.queries.dtype;
   if (p.normalised()) {
-    RunRowWeights({cuda::RowsOf(gradients.out, shape.value_heads), grad_out,
-                   gradients.denominators, r, x, shape.queries,
-                   shape.value_heads,
-                   shape.batch * shape.queries * shape.value_heads,
-                   DividedScale(options)},
-                  dtype, stream);
+    RunRowWeights(
+        {cuda::RowsOf(gradients.out, shape.value_heads), grad_out,
+         gradients.denominators, r, x, shape.queries, shape.value_heads,
+         shape.batch * shape.queries * shape.value_heads,
+         DividedScale(options)},
+        dtype, stream);
   } else {
     r = x = nullptr;
   }
@@ -324,8 +323,8 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
                 const_cast<float*>(inputs.initial_z)};
   if (p.Collects(p.key_cut)) {
     Sweep collect = p.CollectKeys();
-    float* rest = cuda::PlaceSlots(collect, shape.d_key, shape.d_value,
-                                   key_slots);
+    float* rest =
+        cuda::PlaceSlots(collect, shape.d_key, shape.d_value, key_slots);
     if (!options.causal) dq.initial = collect.final = p.PlaceStates(rest);
     p.RunCollect(collect, stream);
     dq.slots = collect.slots;
@@ -352,8 +351,8 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
     collect.b_side = p.query_side;
     collect.initial = dk.initial;
     weigh(collect, /*of_rows=*/false, /*extra=*/true);
-    float* rest = cuda::PlaceSlots(collect, shape.d_key, shape.d_value,
-                                   query_slots);
+    float* rest =
+        cuda::PlaceSlots(collect, shape.d_key, shape.d_value, query_slots);
     if (!options.causal) {
       collect.final = p.PlaceStates(rest);
       if (dk.final.S != nullptr) collect.final.S = dk.final.S;
@@ -388,10 +387,9 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
                          const TensorView& from, float* parts) {
     if (parts != nullptr) {
       sweep.float_out = true;
-      sweep.out = cuda::RowsOf(
-          TensorView::Dense(parts, to.size[0], to.size[1], shape.value_heads,
-                            to.size[3]),
-          shape.value_heads);
+      sweep.out = cuda::RowsOf(TensorView::Dense(parts, to.size[0], to.size[1],
+                                                 shape.value_heads, to.size[3]),
+                               shape.value_heads);
       return;
     }
     sweep.out = cuda::RowsOf(to, shape.value_heads);
@@ -451,7 +449,8 @@ void LinearAttentionCudaStep(const LinearAttentionOptions& options,
   step.next_S = state.next_S;
   step.next_z = state.next_z;
   step.denominator = options.denominator;
-  step.scale = options.denominator == Denominator::kExact ? 1.0f : options.scale;
+  step.scale =
+      options.denominator == Denominator::kExact ? 1.0f : options.scale;
   step.eps = options.eps;
   cuda::Run(step, queries.dtype, stream);
 }
