@@ -67,15 +67,15 @@ void DeltaAttentionCudaBackward(const RecurrentOptions& options,
     size_t bytes = 0;
     const Workspace<T> w =
         LayOut<T>(call, GradientNeeds(in, saved), workspace, &bytes);
-    PrepareOnDevice<T, kKey, true>(call, w, stream);
+    PrepareOnDevice<T, kKey, false, true>(call, w, stream);
     ScanOutputs scan;
     if (saved) {
       scan.checkpoints = const_cast<float*>(gradients.checkpoints);  // read
     } else if (w.checkpoints != nullptr) {
       scan.checkpoints = w.checkpoints;
-      ScanOnDevice<T, kKey, false>(call, w, scan, call.sequences.count, stream);
+      ScanOnDevice<T, kKey, false, false>(call, w, scan, call.sequences.count, stream);
     }
-    ScanOnDevice<T, kKey, true>(call, w, scan,
+    ScanOnDevice<T, kKey, false, true>(call, w, scan,
                                 call.sequences.Slots(kGroupTokens), stream);
     const DeviceView grad_out = OnDevice(gradients.grad_out);
     const DeviceView grad_values = OnDevice(gradients.grad_values);
