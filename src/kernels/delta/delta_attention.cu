@@ -7,8 +7,8 @@ namespace tarn {
 
 using namespace cuda::delta;  // NOLINT: what this file launches
 
-bool DeltaAttentionCudaServes(int64_t d_key, int64_t, bool vector_gates) {
-  return d_key <= kMostKey && !vector_gates;
+bool DeltaAttentionCudaServes(int64_t d_key, int64_t, bool) {
+  return d_key <= kMostKey;
 }
 
 size_t DeltaAttentionCudaWorkspaceBytes(const RecurrentInputs& in, bool) {
