@@ -11,8 +11,6 @@
 
 namespace tarn::testing {
 
-constexpr Gate kScalarGates[] = {Gate::kNone, Gate::kHead, Gate::kToken};
-
 // 16-bit operands of products are rounded once more than on a CPU: the solved
 // values and the copy of the state.
 struct CudaTolerances {

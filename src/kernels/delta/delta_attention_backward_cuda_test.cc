@@ -54,7 +54,7 @@ void CheckGradient(const DeltaProblem& problem, uint64_t seed, DType dtype,
 
 TEST(DeltaAttentionBackwardCuda, LengthsMatchReference) {
   for (int64_t T : {0, 1, 2, 15, 17, 63, 64, 65, 130, 257}) {
-    for (Gate gate : kScalarGates) {
+    for (Gate gate : kGateKinds) {
       const RecurrentShape shape{T, 1, 1, 20, 33};
       const DeltaProblem p = MakeDeltaProblem(shape, gate, 17 + T);
       CheckGradient(p, 5, DType::kF32, T % 2, RecurrentLabel(shape, gate));
@@ -73,17 +73,19 @@ TEST(DeltaAttentionBackwardCuda, WidthsMatchReference) {
     // With one channel new keys erase the state over and over, and what is
     // left is the rounding of 16-bit operands.
     for (int i = dtype == DType::kF32 ? 0 : 1; i < 7; ++i) {
-      const RecurrentShape shape{70, 1, 1, keys[i], values[i]};
-      CheckGradient(MakeDeltaProblem(shape, Gate::kToken, 21 + i, dtype), 6,
-                    dtype, i % 2 == 0,
-                    DTypeName(dtype) + RecurrentLabel(shape, Gate::kToken));
+      for (Gate gate : {Gate::kToken, Gate::kChannel}) {
+        const RecurrentShape shape{70, 1, 1, keys[i], values[i]};
+        CheckGradient(MakeDeltaProblem(shape, gate, 21 + i, dtype), 6, dtype,
+                      i % 2 == 0,
+                      DTypeName(dtype) + RecurrentLabel(shape, gate));
+      }
     }
   }
 }
 
 TEST(DeltaAttentionBackwardCuda, GatesOfAnySizeAndAnyBetasMatchReference) {
   int seed = 0;
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     for (double size : {0.01, 0.1, 1.0, 10.0}) {
       for (bool resets : {false, true}) {
         for (BetaStyle betas : {BetaStyle::kInside, BetaStyle::kOutside}) {
@@ -102,7 +104,7 @@ TEST(DeltaAttentionBackwardCuda, GatesOfAnySizeAndAnyBetasMatchReference) {
 }
 
 TEST(DeltaAttentionBackwardCuda, GroupedValueHeadsMatchReference) {
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     for (int64_t group : {1, 2, 4}) {
       const RecurrentShape shape{83, 2, 2 * group, 20, 24};
       CheckGradient(MakeDeltaProblem(shape, gate, 30 + group), 7, DType::kF32,
@@ -114,7 +116,7 @@ TEST(DeltaAttentionBackwardCuda, GroupedValueHeadsMatchReference) {
 TEST(DeltaAttentionBackwardCuda, HalfTypesMatchReference) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (int64_t T : {17, 200}) {
-      for (Gate gate : kScalarGates) {
+      for (Gate gate : kGateKinds) {
         const RecurrentShape shape{T, 2, 4, 40, 24};
         CheckGradient(MakeDeltaProblem(shape, gate, 40 + T, dtype), 8, dtype,
                       T % 2, DTypeName(dtype) + RecurrentLabel(shape, gate));
@@ -124,7 +126,7 @@ TEST(DeltaAttentionBackwardCuda, HalfTypesMatchReference) {
 }
 
 TEST(DeltaAttentionBackwardCuda, CheckpointsChangeNoBit) {
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     const DeltaProblem p = MakeDeltaProblem({600, 1, 1, 20, 33}, gate, 13);
     const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 14);
     std::vector<float> checkpoints;
@@ -137,7 +139,7 @@ TEST(DeltaAttentionBackwardCuda, CheckpointsChangeNoBit) {
 }
 
 TEST(DeltaAttentionBackwardCuda, PackedEqualsSeparateEqualsPaddedBitwise) {
-  for (Gate gate : {Gate::kNone, Gate::kToken}) {
+  for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
     std::vector<DeltaProblem> problems;
     std::vector<RecurrentLoss> losses;
     for (int64_t T : {15, 85, 0, 300, 1, 1, 33, 64, 270}) {

@@ -80,7 +80,47 @@ __device__ inline void ZeroKeyRows(const DeviceView& view,
   }
 }
 
-template <typename T, int kKey>
+// For gates per channel: scale S dO, -S dV and beta dS R of each row, undecayed.
+template <int kColumns, int kKey, typename T>
+__device__ inline void StoreStateTerms(
+    const Call& call, const Workspace<T>& workspace, int64_t at,
+    const float* factors, int first, int left, const float (&dq)[kColumns][4],
+    const float (&past)[kColumns][4], const float (&dk)[kColumns][4]) {
+  ForPairs<kColumns>([&](int n, int row, int col, int i) {
+    const int r = first + row;
+    const float beta = factors[2 * kChunk + r];
+    const int64_t to = (at * kChunk + r) * kKey + left + col;
+    StorePair(workspace.state_queries + to, call.scale * dq[n][i],
+              call.scale * dq[n][i + 1]);
+    StorePair(workspace.state_past + to, -past[n][i], -past[n][i + 1]);
+    StorePair(workspace.state_keys + to, beta * dk[n][i], beta * dk[n][i + 1]);
+  });
+}
+
+// And scale dP and dX [64, 64] each, undecayed, zeros above the diagonal.
+template <typename T>
+__device__ inline void StorePairWeights(const Call& call,
+                                        const Workspace<T>& workspace,
+                                        int64_t at, const float* factors,
+                                        int first, int left,
+                                        const float (&dp)[4][4],
+                                        const float (&dx)[4][4]) {
+  float* weights = workspace.pair_weights + at * 2 * kChunk * kChunk;
+  ForPairs<4>([&](int n, int row, int col, int i) {
+    const int r = first + row, c = left + col;
+    const float* betas = factors + 2 * kChunk + c;
+    const float scale[2] = {call.scale * betas[0], call.scale * betas[1]};
+    float* to = weights + r * kChunk + c;
+    StorePair(to, c <= r ? dp[n][i] * scale[0] : 0.0f,
+              c < r ? dp[n][i + 1] * scale[1] : 0.0f);
+    StorePair(to + kChunk * kChunk, c < r ? -dx[n][i] * betas[0] : 0.0f,
+              c + 1 < r ? -dx[n][i + 1] * betas[1] : 0.0f);
+  });
+}
+
+// kVector: gates per channel weigh the pairs later (channels_gradient.cuh). What
+// they need goes to the workspace: the states' terms, dP and dX.
+template <typename T, int kKey, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     RowGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
   using Shared = RowsShared<T, kKey>;
@@ -95,9 +135,9 @@ __global__ void __launch_bounds__(kThreads)
   const Span span = call.sequences.OfSlot(blockIdx.x, &index);
   const ChunkRows chunk = ChunkOf(span, index);
   if (chunk.rows == 0) {
-    StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
+    if (!kVector) StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
     StoreScalarRow(tensors.grad_betas, chunk, head, 0.0f);
-    if (call.group == 1) {
+    if (!kVector && call.group == 1) {
       ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
       ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
     }
@@ -132,14 +172,22 @@ __global__ void __launch_bounds__(kThreads)
         padded_value - column);
     CommitCopies();
   };
-  StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
-  StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+  if constexpr (!kVector) {
+    StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
+    StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+  }
   const int64_t pieces = (padded_value + kPiece - 1) / kPiece;
   start(0);
   const int warp = WarpIndex(), lane = WarpLane();
-  if (warp == 0) SumGates(call, chunk, head, sums);
-  SyncBlock();
-  MakeFactors(call, chunk, head, sums, factors, nullptr);
+  if constexpr (kVector) {
+    if (threadIdx.x < kFactors) {
+      factors[threadIdx.x] = workspace.factors[at * kFactors + threadIdx.x];
+    }
+  } else {
+    if (warp == 0) SumGates(call, chunk, head, sums);
+    SyncBlock();
+    MakeFactors(call, chunk, head, sums, factors, nullptr);
+  }
 
   // This warp's rows, and its half of the columns of [64, K] and [64, 64].
   const int first = warp % 4 * 16, half_of = warp / 4;
@@ -207,7 +255,18 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     }
-    if (gated) {
+    if constexpr (kVector) {
+      // The threads of a channel are neighbours.
+      constexpr int kShare = kThreads / kKey;
+      const int offset = static_cast<int>(threadIdx.x) / kShare * kValues +
+                         static_cast<int>(threadIdx.x) % kShare * 2;
+      for (int i = 0; i < kPiece; i += 2 * kShare) {
+        const float2 x = LoadPair(states + offset + i);
+        const float2 y = LoadPair(grad_states + offset + i);
+        through = FusedMultiplyAdd(x.x, y.x,
+                                   FusedMultiplyAdd(x.y, y.y, through));
+      }
+    } else if (gated) {
       for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
         const int offset = i / (kPiece / 2) * kValues + i % (kPiece / 2) * 2;
         const float2 x = LoadPair(states + offset);
@@ -218,6 +277,30 @@ __global__ void __launch_bounds__(kThreads)
     }
     SyncBlock();
     if (kStages == 1 && piece + 1 < pieces) start(piece + 1);
+  }
+
+  const auto store_betas = [&] {
+    if (threadIdx.x >= kChunk) return;
+    float sum = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
+    }
+    StoreScalarRow(tensors.grad_betas, chunk, head, sum);
+  };
+  if constexpr (kVector) {
+    StoreStateTerms<kColumns, kKey>(call, workspace, at, factors, first, left,
+                                    dq, past, dk);
+    StorePairWeights(call, workspace, at, factors, first, score_left, dp, dx);
+    constexpr int kShare = kThreads / kKey;
+#pragma unroll
+    for (int mask = 1; mask < kShare; mask *= 2) {
+      through += ShuffleXor(through, mask);
+    }
+    if (threadIdx.x % kShare == 0) {
+      workspace.state_dots[at * kKey + threadIdx.x / kShare] = through;
+    }
+    store_betas();
+    return;
   }
 
   // The weights of pairs: dP E and dX E, and what they give the gates.
@@ -341,13 +424,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   });
 
-  if (threadIdx.x < kChunk) {
-    float sum = 0;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
-    }
-    StoreScalarRow(tensors.grad_betas, chunk, head, sum);
-  }
+  store_betas();
   if (!gated) return;
   float all = 0;
   for (int i = 0; i < kWarps; ++i) all += SharedAt<float>(kShared.dots)[i];
