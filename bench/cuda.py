@@ -20,11 +20,12 @@ import torch_forms
 import torch_recurrences
 
 REPEATS = 20
+SLOW_MS, SLOW_REPEATS = 100, 5  # of calls that are only compared with
 BATCH, TOKENS, HEADS, WIDTH = 1, 8192, 32, 128
 STEP_ROWS = 64
 
 
-def samples(call, repeats=REPEATS):
+def samples(call):
     """(milliseconds of each repeat, how they were taken). A gradient runs in the stream of
     the pass before it, so that all work of this process is in one."""
     stream = torch.cuda.current_stream()
@@ -39,8 +40,14 @@ def samples(call, repeats=REPEATS):
         run, how = graph.replay, "graph"
     except RuntimeError:  # it reads a number on the host
         torch.cuda.synchronize()
-    for _ in range(3):
-        run()
+    probe = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    run()
+    probe[0].record()
+    run()
+    probe[1].record()
+    torch.cuda.synchronize()
+    slow = probe[0].elapsed_time(probe[1]) > SLOW_MS
+    repeats = SLOW_REPEATS if slow else REPEATS
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(repeats)]
     for begin, end in events:
         begin.record()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/cuda_check.sh test|bench [ARGUMENT...]: the tests of the operators on a CUDA
-# device (arguments go to pytest), or their benchmark (to bench/cuda.py). Builds the
-# operators first with nvcc and TARN_PYTHON's torch, unless TARN_LIBRARY names a library
-# that is built.
+# device (arguments go to pytest), or their benchmark (to bench/cuda.py), whose results
+# are BUILD/cuda.json. Builds the operators first, in BUILD (build-cuda), with nvcc and
+# TARN_PYTHON's torch, unless TARN_LIBRARY names a library that is built.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-test}
@@ -24,6 +24,9 @@ export TARN_LIBRARY PYTHONDONTWRITEBYTECODE=1
 export PYTHONPATH=$PWD/python${PYTHONPATH:+:$PYTHONPATH}
 case $what in
   test) exec "$python" -m pytest -q -p no:cacheprovider tests/python/cuda "$@" ;;
-  bench) exec "$python" bench/cuda.py "$@" ;;
+  bench)
+    results=${BUILD:-build-cuda}/cuda.json
+    mkdir -p "$(dirname "$results")"
+    exec "$python" bench/cuda.py --json "$results" "$@" ;;
   *) echo "cuda_check: want test or bench, got $what" >&2; exit 2 ;;
 esac
