@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     float predicted[2][4], out[2][4];
     Clear(predicted);
     Clear(out);
-#pragma unroll 4
+#pragma unroll(kRebuild || sizeof(T) == 4 ? 2 : 4)
     for (int k = 0; k < kKey; k += 16) {
       FragmentB<T> b[2];
       FragmentA<T> a;
