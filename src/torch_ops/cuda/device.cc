@@ -3,10 +3,18 @@
 #include <ATen/ops/empty.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/library.h>
 
 #include <cstdint>
 
 namespace tarn::ops {
+namespace {
+
+TORCH_LIBRARY_FRAGMENT(tarn, m) {
+  m.def("cuda_kernels() -> bool", [] { return true; });
+}
+
+}  // namespace
 
 bool CudaKernelTensor(const at::Tensor& x) {
   if (!x.is_cuda()) return false;

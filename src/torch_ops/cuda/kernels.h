@@ -13,6 +13,8 @@
 
 namespace tarn::ops {
 
+// torch.ops.tarn.cuda_kernels() -> bool: whether this build has any.
+
 /// Whether kernels on CUDA serve the call in the present state of this thread.
 /// Asks for the device, types, widths and options; what else may be wrong with
 /// the call is checked later. Sizes may be symbolic.

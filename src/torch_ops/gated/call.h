@@ -56,6 +56,11 @@ GatedResults ComposedGated(const GatedCall& call);
 /// The kernels on a checked call of the CPU, or of CUDA where they serve it.
 /// checkpoints: whether a gradient will follow.
 GatedResults ComputeGated(const GatedCall& call, bool checkpoints);
+/// The tokens of each row, one after the other, on its state in place: states
+/// [slots, HV, K, V] dense float32, slots [B] of the rows (none: row b's is b;
+/// negative: the row has no tokens and its output is 0). Returns out.
+at::Tensor ComputeGatedSteps(const GatedCall& call, at::Tensor& states,
+                             OptionalTensor slots);
 /// checkpoints: of ComputeGated, or [0]. grad_out and grad_state undefined:
 /// zero.
 GatedGradients ComputeGatedGradients(const GatedCall& call,

@@ -181,6 +181,21 @@ GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
   return {out, state, kept};
 }
 
+at::Tensor ComputeGatedSteps(const GatedCall& call, at::Tensor& states,
+                             OptionalTensor slots) {
+  const Held held(call);
+  at::Tensor out = held.Empty(call.values.sizes(), call.values.scalar_type());
+  const int64_t* of_rows = DenseLongs(slots);
+  float* pool = Out(states);
+  Step(held, held.inputs,
+       {.state = pool,
+        .next = pool,
+        .read_slots = of_rows,
+        .write_slots = of_rows},
+       ViewOf("out", out));
+  return out;
+}
+
 GatedGradients ComputeGatedGradients(const GatedCall& call,
                                      const at::Tensor& checkpoints,
                                      const at::Tensor& grad_out,

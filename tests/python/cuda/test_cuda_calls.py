@@ -1,5 +1,6 @@
 """How the kernels are called on CUDA: same bits, streams and graphs, steps, memory, errors."""
 
+import cuda_problems
 import pytest
 import torch
 from cuda_problems import DTYPES, assert_close, differentiate, gated, linear, one_of_each
@@ -216,3 +217,44 @@ def test_autocast():
         key: t.bfloat16() if key in ("queries", "keys", "values") else t for key, t in x.items()
     }
     assert torch.equal(out, problem.call(narrow)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["decay", "gated delta", "kda"])
+def test_pool_of_states(name, dtype):
+    """Tokens on slots of a pool, which a graph finds where `slots` says at each replay."""
+    problem = one_of_each(1, batch=4, group=2)[name].rounded(dtype)
+    x = problem.on("cuda", dtype, gradients=False)
+    pool = torch.randn(9, *x["initial_state"].shape[1:], device="cuda")
+    slots = torch.tensor([3, -1, 0, 8], device="cuda")
+    first = x["queries"], x["keys"], x["values"], x["gates"]
+    if "betas" in x:
+        step = lambda states: torch.ops.tarn.delta_attention_step_(  # noqa: E731
+            states, *first, x["betas"], slots, 0.125
+        )
+    else:
+        step = lambda states: torch.ops.tarn.decay_attention_step_(  # noqa: E731
+            states, *first, None, slots, 0.125
+        )
+    states, held = pool.clone(), pool.clone()
+    step(held)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = step(states)
+    for used in ([3, -1, 0, 8], [5, 2, -1, 1]):
+        slots.copy_(torch.tensor(used))
+        states.copy_(pool)
+        graph.replay()
+        torch.cuda.synchronize()
+        for row, slot in enumerate(used):
+            if slot < 0:
+                assert not out[row].any()
+                continue
+            one = {key: t[row : row + 1] for key, t in x.items()}
+            one["initial_state"] = pool[slot : slot + 1]
+            same = cuda_problems.Problem(problem.op, one, {"scale": 0.125})
+            wanted, state = same.call(one)
+            assert torch.equal(out[row : row + 1], wanted)
+            assert torch.equal(states[slot], state[0])
+        rest = [slot for slot in range(9) if slot not in used]
+        assert torch.equal(states[rest], pool[rest])

@@ -29,7 +29,10 @@ def test_lengths(kind, tokens, dtype):
 @pytest.mark.parametrize("widths", WIDTHS)
 def test_widths(kind, widths, dtype):
     d_key, d_value = widths
-    check(any_op(kind, 100, d_key=d_key, d_value=d_value), dtype)
+    problem = any_op(kind, 100, d_key=d_key, d_value=d_value)
+    if kind == "linear" and d_key == 1:  # one feature cancels in a quotient
+        problem.options["denominator"] = "none"
+    check(problem, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -129,7 +132,9 @@ def test_packed_sequences(kind, dtype):
     problem = any_op(kind, starts[-1], batch=1, heads=1)
     names = ("S", "z") if kind == "linear" else ("initial_state",)
     states = {
-        name: problem.tensors[name].repeat(len(starts) - 1, *[1] * (problem.tensors[name].dim() - 1))
+        name: problem.tensors[name].repeat(
+            len(starts) - 1, *[1] * (problem.tensors[name].dim() - 1)
+        )
         for name in names
     }
     packed = with_tensors(problem, **states, cu_seqlens=torch.tensor(starts))
