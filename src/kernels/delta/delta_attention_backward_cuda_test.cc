@@ -131,10 +131,9 @@ TEST(DeltaAttentionBackwardCuda, CheckpointsChangeNoBit) {
     const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 14);
     std::vector<float> checkpoints;
     RunOnCuda({p}, DType::kF32, false, false, true, &checkpoints);
-    EXPECT_TRUE(SameGradients(
-        GradientsOnCuda({p}, {loss})[0],
-        GradientsOnCuda({p}, {loss}, DType::kF32, false, false, true,
-                        &checkpoints)[0]));
+    EXPECT_TRUE(SameGradients(GradientsOnCuda({p}, {loss})[0],
+                              GradientsOnCuda({p}, {loss}, DType::kF32, false,
+                                              false, true, &checkpoints)[0]));
   }
 }
 
@@ -163,9 +162,8 @@ TEST(DeltaAttentionBackwardCuda, OrderOfThreadsChangesNoBit) {
   const DeltaProblem p =
       MakeDeltaProblem({150, 1, 2, 33, 40}, Gate::kHead, 70, DType::kBF16);
   const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 71, DType::kBF16);
-  EXPECT_TRUE(
-      SameGradients(GradientsOnCuda({p}, {loss}, DType::kBF16)[0],
-                    GradientsOnCuda({p}, {loss}, DType::kBF16)[0]));
+  EXPECT_TRUE(SameGradients(GradientsOnCuda({p}, {loss}, DType::kBF16)[0],
+                            GradientsOnCuda({p}, {loss}, DType::kBF16)[0]));
 }
 
 }  // namespace

@@ -3,7 +3,8 @@
 //   dP = tril(dO U^T);  dX = -stril(dV U^T)
 //   dq_i = scale F_i (S dO_i) + scale sum_j dP_ij E_ij k_j
 //   dk_j = E_Cj (dS U_j) - F_j (S dV_j)
-//          + sum_i (scale dP_ij E_ij q_i + dX_ij E_ij k_i) + sum_i dX_ji E_ji k_i
+//          + sum_i (scale dP_ij E_ij q_i + dX_ij E_ij k_i) + sum_i dX_ji E_ji
+//          k_i
 // with F_i = e^{G_i}, E_ij = e^{G_i - G_j}, U = beta R.
 #pragma once
 
@@ -27,10 +28,26 @@ struct RowsShared {
   size_t queries, keys, sums, factors, rows, gates, dots;
   size_t grad_out, grad_values, residuals, states, grad_states, stage_bytes;
   size_t first_stage, query_weights, key_weights, pairs, pair_parts;
-  __host__ __device__ constexpr RowsShared() : parts(), queries(), keys(),
-      sums(), factors(), rows(), gates(), dots(), grad_out(), grad_values(),
-      residuals(), states(), grad_states(), stage_bytes(), first_stage(),
-      query_weights(), key_weights(), pairs(), pair_parts() {
+  __host__ __device__ constexpr RowsShared()
+      : parts(),
+        queries(),
+        keys(),
+        sums(),
+        factors(),
+        rows(),
+        gates(),
+        dots(),
+        grad_out(),
+        grad_values(),
+        residuals(),
+        states(),
+        grad_states(),
+        stage_bytes(),
+        first_stage(),
+        query_weights(),
+        key_weights(),
+        pairs(),
+        pair_parts() {
     constexpr int kRows = kChunk * Stride<T>(kKey);
     constexpr int kValues = kChunk * Stride<T>(kPiece);
     constexpr int kState = kKey * Stride<T>(kPiece);
@@ -80,7 +97,8 @@ __device__ inline void ZeroKeyRows(const DeviceView& view,
   }
 }
 
-// For gates per channel: scale S dO, -S dV and beta dS R of each row, undecayed.
+// For gates per channel: scale S dO, -S dV and beta dS R of each row,
+// undecayed.
 template <int kColumns, int kKey, typename T>
 __device__ inline void StoreStateTerms(
     const Call& call, const Workspace<T>& workspace, int64_t at,
@@ -118,8 +136,8 @@ __device__ inline void StorePairWeights(const Call& call,
   });
 }
 
-// kVector: gates per channel weigh the pairs later (channels_gradient.cuh). What
-// they need goes to the workspace: the states' terms, dP and dX.
+// kVector: gates per channel weigh the pairs later (channels_gradient.cuh).
+// What they need goes to the workspace: the states' terms, dP and dX.
 template <typename T, int kKey, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     RowGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
@@ -217,7 +235,9 @@ __global__ void __launch_bounds__(kThreads)
     const T* grad_states = SharedAt<T>(stage + kShared.grad_states);
     if constexpr (Shared::kWide) {
       // One operand after the other: three at once do not fit the registers.
-      const auto left_of = [](const T* x) { return Operand<T, false>{x, kValues}; };
+      const auto left_of = [](const T* x) {
+        return Operand<T, false>{x, kValues};
+      };
       const Operand<T, true> s = {states, kValues}, ds = {grad_states, kValues};
       const Operand<T, true> r = {residuals, kValues};
       AddProduct(dq, left_of(grad_out), first, s, left, 0, kPiece);
@@ -227,33 +247,33 @@ __global__ void __launch_bounds__(kThreads)
       AddProduct(dx, left_of(grad_values), first, r, score_left, 0, kPiece);
     } else {
 #pragma unroll 1
-    for (int k = 0; k < kPiece; k += 16) {
-      FragmentA<T> out, value, written;
-      LoadLeft<false>(out, grad_out, kValues, first, k);
-      LoadLeft<false>(value, grad_values, kValues, first, k);
-      LoadLeft<false>(written, residuals, kValues, first, k);
+      for (int k = 0; k < kPiece; k += 16) {
+        FragmentA<T> out, value, written;
+        LoadLeft<false>(out, grad_out, kValues, first, k);
+        LoadLeft<false>(value, grad_values, kValues, first, k);
+        LoadLeft<false>(written, residuals, kValues, first, k);
 #pragma unroll
-      for (int n = 0; n < kColumns; n += 2) {
-        FragmentB<T> b[2];
-        LoadRight<true>(b, states, kValues, k, left + 8 * n);
-        MultiplyAdd(dq[n], out, b[0]);
-        MultiplyAdd(dq[n + 1], out, b[1]);
-        MultiplyAdd(past[n], value, b[0]);
-        MultiplyAdd(past[n + 1], value, b[1]);
-        LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
-        MultiplyAdd(dk[n], written, b[0]);
-        MultiplyAdd(dk[n + 1], written, b[1]);
-      }
+        for (int n = 0; n < kColumns; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, states, kValues, k, left + 8 * n);
+          MultiplyAdd(dq[n], out, b[0]);
+          MultiplyAdd(dq[n + 1], out, b[1]);
+          MultiplyAdd(past[n], value, b[0]);
+          MultiplyAdd(past[n + 1], value, b[1]);
+          LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
+          MultiplyAdd(dk[n], written, b[0]);
+          MultiplyAdd(dk[n + 1], written, b[1]);
+        }
 #pragma unroll
-      for (int n = 0; n < 4; n += 2) {
-        FragmentB<T> b[2];
-        LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
-        MultiplyAdd(dp[n], out, b[0]);
-        MultiplyAdd(dp[n + 1], out, b[1]);
-        MultiplyAdd(dx[n], value, b[0]);
-        MultiplyAdd(dx[n + 1], value, b[1]);
+        for (int n = 0; n < 4; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
+          MultiplyAdd(dp[n], out, b[0]);
+          MultiplyAdd(dp[n + 1], out, b[1]);
+          MultiplyAdd(dx[n], value, b[0]);
+          MultiplyAdd(dx[n + 1], value, b[1]);
+        }
       }
-    }
     }
     if constexpr (kVector) {
       // The threads of a channel are neighbours.
@@ -263,16 +283,16 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kPiece; i += 2 * kShare) {
         const float2 x = LoadPair(states + offset + i);
         const float2 y = LoadPair(grad_states + offset + i);
-        through = FusedMultiplyAdd(x.x, y.x,
-                                   FusedMultiplyAdd(x.y, y.y, through));
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
       }
     } else if (gated) {
       for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
         const int offset = i / (kPiece / 2) * kValues + i % (kPiece / 2) * 2;
         const float2 x = LoadPair(states + offset);
         const float2 y = LoadPair(grad_states + offset);
-        through = FusedMultiplyAdd(x.x, y.x,
-                                   FusedMultiplyAdd(x.y, y.y, through));
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
       }
     }
     SyncBlock();
@@ -304,8 +324,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 
   // The weights of pairs: dP E and dX E, and what they give the gates.
-  T* query_weights =
-      SharedAt<T>(kShared.first_stage + kShared.query_weights);
+  T* query_weights = SharedAt<T>(kShared.first_stage + kShared.query_weights);
   T* key_weights = SharedAt<T>(kShared.first_stage + kShared.key_weights);
   float* pairs = SharedAt<float>(kShared.first_stage + kShared.pairs);
   const float* betas = factors + 2 * kChunk;
@@ -325,8 +344,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       const int j = c + m;
-      const float e =
-          j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
+      const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
       weight[m] = j <= r ? dp[n][i + m] * e * call.scale : 0.0f;
       past_weight[m] = j < r ? -dx[n][i + m] * e : 0.0f;
       pair[m] = weight[m] * qk[n][i + m] + past_weight[m] * kk[n][i + m];

@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kStepThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (i < width) {
-          out[i] = FromFloat<T>(call.scale *
-                                FusedMultiplyAdd(e[8], u[i], e[4 + i]));
+          out[i] =
+              FromFloat<T>(call.scale * FusedMultiplyAdd(e[8], u[i], e[4 + i]));
         }
       }
     }

@@ -1,5 +1,6 @@
-// Products of tiles in shared memory by one warp (kernels/cuda/tile.cuh), as the
-// passes over chunks need them: either operand transposed, any part of the depth.
+// Products of tiles in shared memory by one warp (kernels/cuda/tile.cuh), as
+// the passes over chunks need them: either operand transposed, any part of the
+// depth.
 #pragma once
 
 #include <type_traits>
