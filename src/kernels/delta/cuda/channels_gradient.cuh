@@ -13,7 +13,7 @@
 #pragma once
 
 #include "kernels/delta/cuda/prepare_channels.cuh"
-#include "kernels/delta/cuda/rows_gradient.cuh"
+#include "kernels/delta/cuda/rows_parts.cuh"
 
 namespace tarn::cuda::delta {
 
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kKey)
     ChannelGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
   constexpr ChannelsShared<kKey> kShared;
   constexpr int kRows = kBlockRows;
-  const int64_t head = blockIdx.y, key_head = head / call.group;
+  const int64_t head = blockIdx.y, key_head = call.KeyHead(head);
   const int channel = threadIdx.x;
   const bool exists = channel < call.d_key;
   int64_t index;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/delta/cuda/channels_gradient.cuh"
+#include "kernels/delta/cuda/head_sums.cuh"
 #include "kernels/delta/cuda/launch.cuh"
 #include "kernels/delta/cuda/reverse.cuh"
 #include "kernels/delta/cuda/rows_gradient.cuh"

@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kThreads)
   float* x = SharedAt<float>(kShared.x);
   T* keys = SharedAt<T>(kShared.keys);
   T* queries = SharedAt<T>(kShared.queries);
-  StartRows<kKey>(keys, call.keys, chunk, head / call.group, 0);
-  StartRows<kKey>(queries, call.queries, chunk, head / call.group, 0);
+  StartRows<kKey>(keys, call.keys, chunk, call.KeyHead(head), 0);
+  StartRows<kKey>(queries, call.queries, chunk, call.KeyHead(head), 0);
   CommitCopies();
   const int warp = WarpIndex();
   if (warp == 0) SumGates(call, chunk, head, sums);

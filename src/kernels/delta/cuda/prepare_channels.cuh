@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(kThreads)
   float* scores = SharedAt<float>(kShared.scores);
   float* x = SharedAt<float>(kShared.x);
   float* diagonal = SharedAt<float>(kShared.diagonal);
-  StartRows<kKey>(queries, call.queries, chunk, head / call.group, 0);
-  StartRows<kKey>(keys, call.keys, chunk, head / call.group, 0);
+  StartRows<kKey>(queries, call.queries, chunk, call.KeyHead(head), 0);
+  StartRows<kKey>(keys, call.keys, chunk, call.KeyHead(head), 0);
   CommitCopies();
   for (int i = threadIdx.x; i < kChunk * kKey; i += kThreads) {
     const int row = i / kKey, channel = i % kKey;

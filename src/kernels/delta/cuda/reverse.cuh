@@ -85,10 +85,10 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
                              workspace.start_keys, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.queries), call.queries,
                              workspace.start_queries, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     if constexpr (kVector) {
       StartTile<kChunk, kKey>(SharedAt<T>(stage + kShared.end_keys),
                               workspace.end_keys + at * kChunk * kKey);

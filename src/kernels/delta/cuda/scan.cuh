@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
                              workspace.start_keys, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     if constexpr (kVector) {
       StartTile<kChunk, kKey>(SharedAt<T>(stage + kShared.end_keys),
                               workspace.end_keys + at * kChunk * kKey);
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     if (reads) {
       StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.queries),
                                call.queries, workspace.start_queries, at, chunk,
-                               head / call.group);
+                               call.KeyHead(head));
       StartTile<kChunk, kChunk>(SharedAt<T>(stage + kShared.scores),
                                 workspace.scores + at * kChunk * kChunk);
     }

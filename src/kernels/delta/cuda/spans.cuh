@@ -138,9 +138,10 @@ struct Sequences {
   __device__ Span OfSlot(int64_t slot, int64_t* index,
                          int64_t unit = kChunk) const {
     if (cu_seqlens == nullptr) {
-      const int64_t units = (seq_len + unit - 1) / unit;
-      *index = slot % units;
-      return At(slot / units);
+      // A slot is a block's number, of 32 bits.
+      const auto units = static_cast<unsigned>((seq_len + unit - 1) / unit);
+      *index = static_cast<unsigned>(slot) % units;
+      return At(static_cast<unsigned>(slot) / units);
     }
     int64_t low = 0, high = count;  // the last n whose first slot is <= slot
     while (high - low > 1) {
@@ -166,6 +167,10 @@ struct Call {
   float scale = 1;
   int64_t heads = 1, value_heads = 1, group = 1, d_key = 1, d_value = 1;
 
+  // Heads and blocks are counted in 32 bits: a division of 64 is a call.
+  __device__ int64_t KeyHead(int64_t head) const {
+    return static_cast<unsigned>(head) / static_cast<unsigned>(group);
+  }
   __host__ __device__ int64_t ValueTiles() const {
     return (d_value + kValueTile - 1) / kValueTile;
   }
