@@ -44,6 +44,7 @@ __global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
   if (entry >= (is_S ? state_size : d_key)) return;
   const int64_t size = is_S ? state_size : d_key;
   float* slots = is_S ? sweep.slots.S : sweep.slots.z;
+  if (slots == nullptr) return;
   const float* initial = is_S ? sweep.initial.S : sweep.initial.z;
   const auto place = [&](int64_t state) {
     return (state * sweep.value_heads + hv) * size + entry;

@@ -111,7 +111,7 @@ void CheckServed(const RecurrentInputs& in) {
 
 // The gradient's workspace, in floats.
 struct GradientPlan {
-  size_t slots, query_parts, key_parts, dots;
+  size_t slots, query_parts, key_parts, dots, terms, state;
   explicit GradientPlan(const Passes& p) {
     slots = p.SlotFloats();
     const bool grouped = p.in.keys.size[2] != p.value_heads;
@@ -119,9 +119,14 @@ struct GradientPlan {
     query_parts = key_parts = grouped ? rows * static_cast<size_t>(p.d_key) : 0;
     const bool gated = p.in.HasGates() || p.in.head_gates != nullptr;
     dots = gated ? rows : 0;
+    terms = gated ? static_cast<size_t>(p.cut.slots * p.value_heads) : 0;
+    // The gradient of the initial state, wanted or not, tells that of gates.
+    state = gated && p.in.initial_state != nullptr
+                ? static_cast<size_t>(p.in.StateCount() * p.d_key * p.d_value)
+                : 0;
   }
   size_t floats() const {
-    return 2 * slots + query_parts + key_parts + 4 * dots;
+    return 2 * slots + query_parts + key_parts + 3 * dots + terms + state;
   }
 };
 
@@ -178,6 +183,12 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   float* key_parts = query_parts + plan.query_parts;
   float* query_dots = key_parts + plan.key_parts;
   float* key_dots = query_dots + plan.dots;
+  float* across = key_dots + plan.dots;
+  float* terms = across + plan.dots;
+  float* grad_initial_state = gradients.grad_initial_state;
+  if (grad_initial_state == nullptr && plan.state != 0) {
+    grad_initial_state = terms + plan.terms;
+  }
   const DeviceRows grad_out =
       cuda::RowsOf(gradients.grad_out, p.value_heads);
   Sweep dq = p.Common();
@@ -192,7 +203,7 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   dk.of_rows = false;
   dk.factor = options.scale;
   dk.initial.S = const_cast<float*>(gradients.grad_final_state);
-  dk.final.S = gradients.grad_initial_state;
+  dk.final.S = grad_initial_state;
   p.Collect(dk, p.queries, grad_out, options.scale, query_slots, stream);
   Sweep dv = dk;
   dk.a = p.values;
@@ -215,7 +226,7 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   };
   write(dq, gradients.grad_queries, query_parts);
   write(dk, gradients.grad_keys, key_parts);
-  const bool gated = plan.dots != 0;
+  const bool gated = in.HasGates() || in.head_gates != nullptr;
   if (gated) {
     dq.beside = p.queries;
     dq.dots = query_dots;
@@ -248,13 +259,12 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   gate.d_value = p.d_value;
   gate.query_dots = query_dots;
   gate.key_dots = key_dots;
-  gate.across = key_dots + plan.dots;
-  gate.terms = gate.across + plan.dots;
+  gate.across = across;
+  gate.terms = terms;
   gate.key_slots = key_slots;
   gate.query_slots = query_slots;
   gate.initial_state = in.initial_state;
-  gate.grad_final_state = gradients.grad_final_state;
-  gate.grad_initial_state = gradients.grad_initial_state;
+  gate.grad_initial_state = grad_initial_state;
   gate.grad_gates = gradients.grad_gates;
   gate.grad_head_gates = gradients.grad_head_gates;
   cuda::Run(gate, in.queries.dtype, stream);
