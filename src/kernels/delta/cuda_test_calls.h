@@ -37,8 +37,8 @@ struct CudaTolerances {
 inline void CudaForward(const RecurrentOptions& options,
                         const RecurrentInputs& in,
                         const RecurrentOutputs& outputs, Executor&) {
-  const Workspace workspace =
-      MakeWorkspace(DeltaAttentionCudaWorkspaceBytes(in, outputs.checkpoints != nullptr));
+  const Workspace workspace = MakeWorkspace(
+      DeltaAttentionCudaWorkspaceBytes(in, outputs.checkpoints != nullptr));
   DeltaAttentionCudaForward(options, in, outputs, nullptr, workspace.get());
 }
 

@@ -38,7 +38,8 @@ void DeltaAttentionCudaForward(const RecurrentOptions& options,
     PrepareOnDevice<T, kKey, false, false>(call, w, stream);
     const ScanOutputs to = {OnDevice(outputs.out), outputs.final_state,
                             outputs.checkpoints};
-    ScanOnDevice<T, kKey, false, false>(call, w, to, call.sequences.count, stream);
+    ScanOnDevice<T, kKey, false, false>(call, w, to, call.sequences.count,
+                                        stream);
   });
 }
 

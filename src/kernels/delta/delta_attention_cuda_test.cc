@@ -185,9 +185,8 @@ TEST(DeltaAttentionCuda, RefusesWhatItDoesNotServe) {
       return error.what();
     }
   };
-  EXPECT_EQ(
-      "delta_attention on CUDA: queries: want K of at most 128, got 129",
-      message(in));
+  EXPECT_EQ("delta_attention on CUDA: queries: want K of at most 128, got 129",
+            message(in));
   in.queries = in.keys = TensorView::Dense(data, 1, 2, 1, 4);
   EXPECT_TRUE(DeltaAttentionCudaServes(128, 400, false));
   in.betas = {};

@@ -3,16 +3,17 @@
 // other, the last one first. With E_ij = e^{G_i - G_j} of this channel,
 //   dq_i = F_i sq_i + sum_{j <= i} w_ij E_ij k_j     sq: scale S dO
 //   dp_i = F_i sp_i + sum_{j < i} x_ij E_ij k_j      sp: -S dV
-//   dk_j = E_Cj sk_j + dp_j + sum_{i >= j} w_ij E_ij q_i + sum_{i > j} x_ij E_ij k_i
-//   dg_n = sum_{i >= n} (q_i dq_i + k_i dp_i - k_i dk'_i) + sum_{j < n} k_j E_Cj sk_j
+//   dk_j = E_Cj sk_j + dp_j + sum_{i >= j} w_ij E_ij q_i + sum_{i > j} x_ij
+//   E_ij k_i dg_n = sum_{i >= n} (q_i dq_i + k_i dp_i - k_i dk'_i) + sum_{j <
+//   n} k_j E_Cj sk_j
 //          + e^{G_C} S . dS
-// where dk' is of pairs alone, and pairs i = j, which pass no gate, are left out
-// of dg. Pairs within a block multiply its gates one by one, other pairs meet at
-// the later block's start, so that no exponent is a difference.
+// where dk' is of pairs alone, and pairs i = j, which pass no gate, are left
+// out of dg. Pairs within a block multiply its gates one by one, other pairs
+// meet at the later block's start, so that no exponent is a difference.
 #pragma once
 
 #include "kernels/delta/cuda/prepare_channels.cuh"
-#include "kernels/delta/cuda/rows_gradient.cuh"
+#include "kernels/delta/cuda/rows_parts.cuh"
 
 namespace tarn::cuda::delta {
 
@@ -23,8 +24,8 @@ template <int kKey>
 struct ChannelsShared {
   SharedParts parts;
   size_t query_weights, key_weights, later;
-  __host__ __device__ constexpr ChannelsShared() : parts(), query_weights(),
-      key_weights(), later() {
+  __host__ __device__ constexpr ChannelsShared()
+      : parts(), query_weights(), key_weights(), later() {
     // Transposed: [j][i].
     query_weights = parts.Take<float>(kScoreFloats);
     key_weights = parts.Take<float>(kScoreFloats);
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(kKey)
     ChannelGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
   constexpr ChannelsShared<kKey> kShared;
   constexpr int kRows = kBlockRows;
-  const int64_t head = blockIdx.y, key_head = head / call.group;
+  const int64_t head = blockIdx.y, key_head = call.KeyHead(head);
   const int channel = threadIdx.x;
   const bool exists = channel < call.d_key;
   int64_t index;
@@ -99,9 +100,9 @@ __global__ void __launch_bounds__(kKey)
 #pragma unroll 4
       for (int i = kRows - 1; i >= 0; --i) {
         const int row = b * kRows + i;
-        ends[b] = FusedMultiplyAdd(
-            key(row) * FastExp2(to_end),
-            workspace.state_keys[rows_at + row * kKey], ends[b]);
+        ends[b] = FusedMultiplyAdd(key(row) * FastExp2(to_end),
+                                   workspace.state_keys[rows_at + row * kKey],
+                                   ends[b]);
         const float g = gate(row);
         totals[b] += g;
         to_end += g;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/delta/cuda/channels_gradient.cuh"
+#include "kernels/delta/cuda/head_sums.cuh"
 #include "kernels/delta/cuda/launch.cuh"
 #include "kernels/delta/cuda/reverse.cuh"
 #include "kernels/delta/cuda/rows_gradient.cuh"
@@ -21,9 +22,8 @@ template <typename T, int kKey, bool kVector>
 void ReverseOnDevice(const Call& call, const Workspace<T>& workspace,
                      const ReverseTensors& tensors, CudaStream stream) {
   constexpr ReverseShared<T, kKey, kVector> kShared;
-  Launch(&ReverseChunks<T, kKey, kVector>,
-         TileGrid(call, call.sequences.count), dim3(kThreads),
-         kShared.parts.bytes, stream, call, workspace, tensors);
+  Launch(&ReverseChunks<T, kKey, kVector>, TileGrid(call, call.sequences.count),
+         dim3(kThreads), kShared.parts.bytes, stream, call, workspace, tensors);
 }
 
 template <typename T, int kKey, bool kVector>
@@ -65,8 +65,8 @@ void BackwardOnDevice(const RecurrentOptions& options,
       scan.checkpoints = const_cast<float*>(gradients.checkpoints);  // read
     } else if (w.checkpoints != nullptr) {
       scan.checkpoints = w.checkpoints;
-      ScanOnDevice<T, kKey, kVector, false>(call, w, scan,
-                                            call.sequences.count, stream);
+      ScanOnDevice<T, kKey, kVector, false>(call, w, scan, call.sequences.count,
+                                            stream);
     }
     ScanOnDevice<T, kKey, kVector, true>(
         call, w, scan, call.sequences.Slots(kGroupTokens), stream);

@@ -16,12 +16,24 @@ template <typename T, int kKey>
 struct PrepareChannelsShared {
   SharedParts parts;
   size_t factors, totals, scores, x, diagonal;
-  size_t queries, keys, decays;           // decays: until the anchored rows
-  size_t query_rows, key_rows, columns;   // until the solves
+  size_t queries, keys, decays;          // decays: until the anchored rows
+  size_t query_rows, key_rows, columns;  // until the solves
   size_t inverse, spare;
-  __host__ __device__ constexpr PrepareChannelsShared() : parts(), factors(),
-      totals(), scores(), x(), diagonal(), queries(), keys(), decays(),
-      query_rows(), key_rows(), columns(), inverse(), spare() {
+  __host__ __device__ constexpr PrepareChannelsShared()
+      : parts(),
+        factors(),
+        totals(),
+        scores(),
+        x(),
+        diagonal(),
+        queries(),
+        keys(),
+        decays(),
+        query_rows(),
+        key_rows(),
+        columns(),
+        inverse(),
+        spare() {
     factors = parts.Take<float>(kFactors);
     totals = parts.Take<float>(2 * kKey);
     scores = parts.Take<float>(kScoreFloats);
@@ -67,8 +79,7 @@ __device__ inline void DiagonalScores(const T* queries, const T* keys,
   float decayed[kOwn];
 #pragma unroll
   for (int c = 0; c < kOwn; c += 2) {
-    const float2 k =
-        LoadPair(keys + (block * 16 + j) * kRows + channel + c);
+    const float2 k = LoadPair(keys + (block * 16 + j) * kRows + channel + c);
     decayed[c] = k.x;
     decayed[c + 1] = k.y;
   }
@@ -78,8 +89,7 @@ __device__ inline void DiagonalScores(const T* queries, const T* keys,
     float p = 0, q = 0;
 #pragma unroll
     for (int c = 0; c < kOwn; c += 4) {
-      const float4 a =
-          cuda::Load<float4>(decays + row * kDecays + channel + c);
+      const float4 a = cuda::Load<float4>(decays + row * kDecays + channel + c);
       const float factor[4] = {a.x, a.y, a.z, a.w};
       const float2 q0 = LoadPair(queries + row * kRows + channel + c);
       const float2 q1 = LoadPair(queries + row * kRows + channel + c + 2);
@@ -110,7 +120,7 @@ __device__ inline void DiagonalScores(const T* queries, const T* keys,
 // Where the rows of pairs of blocks of 16 are in the tiles of anchored rows:
 // first those of blocks (1, 0) and (3, 2), then of (2..3, 0..1).
 struct AnchoredPair {
-  int row, column;            // blocks of the scores
+  int row, column;              // blocks of the scores
   int row_place, column_place;  // blocks of the tiles
 };
 __device__ __forceinline__ AnchoredPair PairAt(int i) {
@@ -214,8 +224,8 @@ __global__ void __launch_bounds__(kThreads)
   float* scores = SharedAt<float>(kShared.scores);
   float* x = SharedAt<float>(kShared.x);
   float* diagonal = SharedAt<float>(kShared.diagonal);
-  StartRows<kKey>(queries, call.queries, chunk, head / call.group, 0);
-  StartRows<kKey>(keys, call.keys, chunk, head / call.group, 0);
+  StartRows<kKey>(queries, call.queries, chunk, call.KeyHead(head), 0);
+  StartRows<kKey>(keys, call.keys, chunk, call.KeyHead(head), 0);
   CommitCopies();
   for (int i = threadIdx.x; i < kChunk * kKey; i += kThreads) {
     const int row = i / kKey, channel = i % kKey;
