@@ -317,12 +317,13 @@ struct Rows {
 /// f(row, column) for each 16-byte piece of a tile [kRows, kColumns] that is
 /// this thread's. The same pieces in every call: a thread may change what it
 /// has copied before others see it.
-template <typename T, int kRows, int kColumns, int kThreads, typename F>
+template <typename T, int kRows, int kColumns, int kThreads, int kUnroll = 4,
+          typename F>
 __device__ __forceinline__ void ForPieces(const F& f) {
   constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
   constexpr int kInRow = kColumns / kPiece;
   static_assert(kRows * kInRow % kThreads == 0);
-#pragma unroll
+#pragma unroll kUnroll
   for (int i = 0; i < kRows * kInRow / kThreads; ++i) {
     const int piece = i * kThreads + static_cast<int>(threadIdx.x);
     f(piece / kInRow, piece % kInRow * kPiece);
@@ -351,6 +352,23 @@ __device__ __forceinline__ void CopyTokens(T* tile, const Rows<T>& rows,
                   : FromFloat<T>(0.0f);
     }
   });
+}
+
+/// Two neighbours of a row, zeros beyond its width.
+template <typename T>
+__device__ __forceinline__ float2 LoadPair(const Rows<T>& rows, int64_t row,
+                                           int column) {
+  if (column >= rows.width) return make_float2(0.0f, 0.0f);
+  const T* from = rows.Row(row) + column;
+  if (rows.aligned) {
+    if constexpr (sizeof(T) == 4) {
+      return Load<float2>(from);
+    } else {
+      return Unpack<T>(Load<uint32_t>(from));
+    }
+  }
+  return make_float2(ToFloat(from[0]),
+                     column + 1 < rows.width ? ToFloat(from[1]) : 0.0f);
 }
 
 /// Stores two neighbours of a row, of which those within the width exist.

@@ -1,0 +1,151 @@
+// Launches of the kernels of sweep.cuh.
+#include "kernels/cuda/sweep.cuh"
+
+namespace tarn::cuda {
+namespace {
+
+template <typename T, int D, Sums kSums>
+void Start(const Sweeps& sweeps, CudaStream stream) {
+  const Sweep& first = sweeps.at[0];
+  const int64_t blocks =
+      first.sequences.slots * first.value_heads * sweeps.count;
+  Launch(SweepKernel<T, D, kSums>, static_cast<unsigned>(blocks), 2 * D,
+         sizeof(SweepMemory<T, D>), stream, sweeps);
+}
+
+template <typename T, int D>
+void StartOf(const Sweeps& sweeps, Sums sums, CudaStream stream) {
+  switch (sums) {
+    case Sums::kNone:
+      return Start<T, D, Sums::kNone>(sweeps, stream);
+    case Sums::kDenominators:
+      return Start<T, D, Sums::kDenominators>(sweeps, stream);
+    case Sums::kRows:
+      return Start<T, D, Sums::kRows>(sweeps, stream);
+  }
+}
+
+template <typename T>
+void StartOf(const Sweeps& sweeps, Sums sums, int64_t width,
+             CudaStream stream) {
+  if (width <= 64) return StartOf<T, 64>(sweeps, sums, stream);
+  StartOf<T, 128>(sweeps, sums, stream);
+}
+
+// Entry `index` of S or z of one sequence and head, slot after slot.
+__global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
+                            const int64_t state_size, const int64_t per_state) {
+  const int64_t block = blockIdx.x / per_state;
+  const int64_t hv = block % sweep.value_heads;
+  const Segment at = SequenceAt(sweep.sequences, block / sweep.value_heads);
+  const int64_t index = blockIdx.x % per_state * blockDim.x + threadIdx.x;
+  const bool is_S = index < state_size;
+  const int64_t entry = is_S ? index : index - state_size;
+  if (entry >= (is_S ? state_size : d_key)) return;
+  const int64_t size = is_S ? state_size : d_key;
+  float* slots = is_S ? sweep.slots.S : sweep.slots.z;
+  if (slots == nullptr) return;
+  const float* initial = is_S ? sweep.initial.S : sweep.initial.z;
+  const auto place = [&](int64_t state) {
+    return (state * sweep.value_heads + hv) * size + entry;
+  };
+  float x = initial != nullptr ? initial[place(at.sequence)] : 0.0f;
+  for (int64_t i = 0; i < at.count; ++i) {
+    const int64_t n = sweep.reverse ? at.count - 1 - i : i;
+    const int64_t slot = at.first_slot + n;
+    float* to = slots + place(slot);
+    if (!sweep.causal) {
+      x += *to;
+      continue;
+    }
+    // The last segment's own state is not there.
+    const bool more = i + 1 < at.count;
+    const float own = more ? *to : 0.0f;
+    *to = x;
+    if (more) {
+      x = FusedMultiplyAdd(sweep.slot_decay[slot * sweep.value_heads + hv], x,
+                           own);
+    }
+  }
+  float* final = is_S ? sweep.final.S : sweep.final.z;
+  if (!sweep.causal && final != nullptr) final[place(at.sequence)] = x;
+}
+
+template <typename T>
+__global__ void SumGroupsKernel(const float* parts, const DeviceRows x,
+                                const DeviceRows out, const int64_t seq_len,
+                                const int64_t heads, const int64_t numbers,
+                                const int group, const FeatureMap map) {
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x +
+                        threadIdx.x;
+  if (index >= numbers) return;
+  const int64_t k = index % out.width, row = index / out.width;
+  const int64_t h = row % heads, t = row / heads % seq_len;
+  const int64_t b = row / heads / seq_len;
+  float sum = 0.0f;
+  for (int g = 0; g < group; ++g) {
+    sum += parts[(row * group + g) * out.width + k];
+  }
+  const auto place = [&](const DeviceRows& rows) {
+    return b * rows.stride[0] + t * rows.stride[1] + h * rows.stride[2] + k;
+  };
+  if (map != FeatureMap::kIdentity) {
+    // Rows of padding, whatever they hold, have a sum of 0.
+    const float value = ToFloat(static_cast<const T*>(x.data)[place(x)]);
+    sum = sum == 0.0f ? 0.0f : sum * FeatureSlope<T>(map, value);
+  }
+  static_cast<T*>(out.data)[place(out)] = FromFloat<T>(sum);
+}
+
+template <typename T>
+void StartSumGroups(const float* parts, const TensorView& x,
+                    const TensorView& out, int64_t value_heads, FeatureMap map,
+                    CudaStream stream) {
+  constexpr int64_t kThreads = 256;
+  const int64_t heads = out.size[2];
+  const int64_t numbers = out.size[0] * out.size[1] * heads * out.size[3];
+  Launch(SumGroupsKernel<T>,
+         static_cast<unsigned>((numbers + kThreads - 1) / kThreads), kThreads,
+         0, stream, parts, RowsOf(x, heads), RowsOf(out, heads), out.size[1],
+         heads, numbers, value_heads / heads, map);
+}
+
+}  // namespace
+
+void SumGroups(const float* parts, const TensorView& x, const TensorView& out,
+               int64_t value_heads, FeatureMap map, CudaStream stream) {
+  switch (out.dtype) {
+    case DType::kF32:
+      return StartSumGroups<float>(parts, x, out, value_heads, map, stream);
+    case DType::kBF16:
+      return StartSumGroups<bfloat16>(parts, x, out, value_heads, map, stream);
+    case DType::kF16:
+      return StartSumGroups<half>(parts, x, out, value_heads, map, stream);
+  }
+}
+
+void Run(const Sweeps& sweeps, Sums sums, DType dtype, int64_t width,
+         CudaStream stream) {
+  if (sweeps.at[0].sequences.slots == 0) return;
+  switch (dtype) {
+    case DType::kF32:
+      return StartOf<float>(sweeps, sums, width, stream);
+    case DType::kBF16:
+      return StartOf<bfloat16>(sweeps, sums, width, stream);
+    case DType::kF16:
+      return StartOf<half>(sweeps, sums, width, stream);
+  }
+}
+
+void Chain(const Sweep& sweep, int64_t d_key, int64_t d_value,
+           CudaStream stream) {
+  constexpr int64_t kThreads = 256;
+  const int64_t entries = d_key * d_value + d_key;
+  const int64_t per_state = (entries + kThreads - 1) / kThreads;
+  const int64_t blocks =
+      sweep.sequences.count * sweep.value_heads * per_state;
+  Launch(ChainKernel, static_cast<unsigned>(blocks), kThreads, 0, stream, sweep,
+         d_key, d_key * d_value, per_state);
+}
+
+}  // namespace tarn::cuda
