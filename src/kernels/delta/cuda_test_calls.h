@@ -11,8 +11,6 @@
 
 namespace tarn::testing {
 
-constexpr Gate kScalarGates[] = {Gate::kNone, Gate::kHead, Gate::kToken};
-
 // 16-bit operands of products are rounded once more than on a CPU: the solved
 // values and the copy of the state.
 struct CudaTolerances {
@@ -39,8 +37,8 @@ struct CudaTolerances {
 inline void CudaForward(const RecurrentOptions& options,
                         const RecurrentInputs& in,
                         const RecurrentOutputs& outputs, Executor&) {
-  const Workspace workspace =
-      MakeWorkspace(DeltaAttentionCudaWorkspaceBytes(in, outputs.checkpoints != nullptr));
+  const Workspace workspace = MakeWorkspace(
+      DeltaAttentionCudaWorkspaceBytes(in, outputs.checkpoints != nullptr));
   DeltaAttentionCudaForward(options, in, outputs, nullptr, workspace.get());
 }
 

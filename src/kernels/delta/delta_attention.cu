@@ -1,13 +1,14 @@
 // Forward call of delta_attention on CUDA: scores and solves of all chunks at
 // once, then the pass over them (cuda/scan.cuh).
+#include "kernels/delta/cuda/channels.h"
 #include "kernels/delta/cuda/launch.cuh"
 
 namespace tarn {
 
 using namespace cuda::delta;  // NOLINT: what this file launches
 
-bool DeltaAttentionCudaServes(int64_t d_key, int64_t, bool vector_gates) {
-  return d_key <= kMostKey && !vector_gates;
+bool DeltaAttentionCudaServes(int64_t d_key, int64_t, bool) {
+  return d_key <= kMostKey;
 }
 
 size_t DeltaAttentionCudaWorkspaceBytes(const RecurrentInputs& in, bool) {
@@ -24,6 +25,9 @@ void DeltaAttentionCudaForward(const RecurrentOptions& options,
                                const RecurrentOutputs& outputs,
                                CudaStream stream, void* workspace) {
   CheckOnDevice(options, in, outputs.out);
+  if (in.VectorGates()) {
+    return ChannelsForward(options, in, outputs, stream, workspace);
+  }
   const Call call = OnDevice(options, in);
   ForTypeAndKey(in, [&](auto number, auto key) {
     using T = decltype(number);
@@ -31,10 +35,11 @@ void DeltaAttentionCudaForward(const RecurrentOptions& options,
     size_t bytes = 0;
     const Workspace<T> w =
         LayOut<T>(call, NeedsOf(in, false), workspace, &bytes);
-    PrepareOnDevice<T, kKey, false>(call, w, stream);
+    PrepareOnDevice<T, kKey, false, false>(call, w, stream);
     const ScanOutputs to = {OnDevice(outputs.out), outputs.final_state,
                             outputs.checkpoints};
-    ScanOnDevice<T, kKey, false>(call, w, to, call.sequences.count, stream);
+    ScanOnDevice<T, kKey, false, false>(call, w, to, call.sequences.count,
+                                        stream);
   });
 }
 

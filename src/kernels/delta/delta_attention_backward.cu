@@ -1,54 +1,18 @@
-// Gradient of delta_attention on CUDA: R and the states again from checkpoints,
-// the pass in reverse (cuda/reverse.cuh), then dq, dk and dg of all chunks at
-// once (cuda/rows_gradient.cuh).
-#include "kernels/delta/cuda/launch.cuh"
-#include "kernels/delta/cuda/reverse.cuh"
-#include "kernels/delta/cuda/rows_gradient.cuh"
+// Gradient of delta_attention on CUDA: checks, and the call for gates per
+// token, per head and none.
+#include "kernels/delta/cuda/channels.h"
+#include "kernels/delta/cuda/launch_gradient.cuh"
 
 namespace tarn {
-namespace cuda::delta {
-namespace {
-
-WorkspaceNeeds GradientNeeds(const RecurrentInputs& in, bool has_checkpoints) {
-  WorkspaceNeeds needs = NeedsOf(in, true);
-  needs.checkpoints = has_checkpoints ? 0 : RecurrentCheckpoints(in);
-  return needs;
-}
-
-template <typename T, int kKey>
-void ReverseOnDevice(const Call& call, const Workspace<T>& workspace,
-                     const ReverseTensors& tensors, CudaStream stream) {
-  constexpr ReverseShared<T, kKey, false> kShared;
-  Launch(&ReverseChunks<T, kKey, false>, TileGrid(call, call.sequences.count),
-         dim3(kThreads), kShared.parts.bytes, stream, call, workspace, tensors);
-}
-
-template <typename T, int kKey>
-void RowGradientsOnDevice(const Call& call, const Workspace<T>& workspace,
-                          const RowsTensors& tensors, CudaStream stream) {
-  constexpr RowsShared<T, kKey> kShared;
-  Launch(&RowGradients<T, kKey>, ChunkGrid(call), dim3(kThreads),
-         kShared.parts.bytes, stream, call, workspace, tensors);
-  if (call.group > 1) {
-    const dim3 grid(static_cast<unsigned>(call.sequences.Slots()),
-                    static_cast<unsigned>(call.heads));
-    Launch(&SumHeads<T, kKey>, grid, dim3(kThreads), 0, stream, call, workspace,
-           tensors);
-  }
-}
-
-}  // namespace
-}  // namespace cuda::delta
 
 using namespace cuda::delta;  // NOLINT: what this file launches
 
 size_t DeltaAttentionCudaGradientBytes(const RecurrentInputs& in,
-                                       bool has_checkpoints) {
+                                       bool checkpoints) {
   size_t bytes = 0;
   ForType(in.queries.dtype, [&](auto number) {
-    LayOut<decltype(number)>(OnDevice({}, in),
-                             GradientNeeds(in, has_checkpoints), nullptr,
-                             &bytes);
+    LayOut<decltype(number)>(OnDevice({}, in), GradientNeeds(in, checkpoints),
+                             nullptr, &bytes);
   });
   return bytes;
 }
@@ -59,44 +23,10 @@ void DeltaAttentionCudaBackward(const RecurrentOptions& options,
                                 CudaStream stream, void* workspace) {
   CheckOnDevice(options, in, gradients.grad_out, "grad_out");
   CheckRecurrentGradients(kOp, OnDeviceOnly(in), gradients);
-  const Call call = OnDevice(options, in);
-  const bool saved = gradients.checkpoints != nullptr;
-  ForTypeAndKey(in, [&](auto number, auto key) {
-    using T = decltype(number);
-    constexpr int kKey = decltype(key)::value;
-    size_t bytes = 0;
-    const Workspace<T> w =
-        LayOut<T>(call, GradientNeeds(in, saved), workspace, &bytes);
-    PrepareOnDevice<T, kKey, true>(call, w, stream);
-    ScanOutputs scan;
-    if (saved) {
-      scan.checkpoints = const_cast<float*>(gradients.checkpoints);  // read
-    } else if (w.checkpoints != nullptr) {
-      scan.checkpoints = w.checkpoints;
-      ScanOnDevice<T, kKey, false>(call, w, scan, call.sequences.count, stream);
-    }
-    ScanOnDevice<T, kKey, true>(call, w, scan,
-                                call.sequences.Slots(kGroupTokens), stream);
-    const DeviceView grad_out = OnDevice(gradients.grad_out);
-    const DeviceView grad_values = OnDevice(gradients.grad_values);
-    ReverseOnDevice<T, kKey>(
-        call, w,
-        {grad_out, grad_values, gradients.grad_final_state,
-         gradients.grad_initial_state},
-        stream);
-    RowGradientsOnDevice<T, kKey>(
-        call, w,
-        {grad_out, grad_values, OnDevice(gradients.grad_queries),
-         OnDevice(gradients.grad_keys), OnDevice(gradients.grad_gates),
-         OnDevice(gradients.grad_betas)},
-        stream);
-    if (gradients.grad_head_gates != nullptr) {
-      cuda::Launch(&SumGateGradients<T>,
-                   dim3(static_cast<unsigned>(call.value_heads)),
-                   dim3(kThreads), kThreads * sizeof(double), stream, call, w,
-                   gradients.grad_head_gates);
-    }
-  });
+  if (in.VectorGates()) {
+    return ChannelsBackward(options, in, gradients, stream, workspace);
+  }
+  BackwardOnDevice<false>(options, in, gradients, stream, workspace);
 }
 
 }  // namespace tarn

@@ -26,7 +26,7 @@ void CheckAgainstReference(const DeltaProblem& p, DType dtype, bool spread,
 
 TEST(DeltaAttentionCuda, LengthsMatchReference) {
   for (int64_t T : {0, 1, 2, 15, 17, 63, 64, 65, 130, 257}) {
-    for (Gate gate : kScalarGates) {
+    for (Gate gate : kGateKinds) {
       const RecurrentShape shape{T, 1, 1, 20, 33};
       CheckAgainstReference(MakeDeltaProblem(shape, gate, 7 + T), DType::kF32,
                             T % 2, RecurrentLabel(shape, gate));
@@ -41,17 +41,19 @@ TEST(DeltaAttentionCuda, WidthsMatchReference) {
     // With a few channels new keys erase the state over and over, and what is
     // left is the rounding of 16-bit operands.
     for (int i = dtype == DType::kF32 ? 0 : 2; i < 9; ++i) {
-      const RecurrentShape shape{70, 1, 1, keys[i], values[i]};
-      CheckAgainstReference(
-          MakeDeltaProblem(shape, Gate::kToken, 11 + i, dtype), dtype,
-          i % 2 == 0, DTypeName(dtype) + RecurrentLabel(shape, Gate::kToken));
+      for (Gate gate : {Gate::kToken, Gate::kChannel}) {
+        const RecurrentShape shape{70, 1, 1, keys[i], values[i]};
+        CheckAgainstReference(MakeDeltaProblem(shape, gate, 11 + i, dtype),
+                              dtype, i % 2 == 0,
+                              DTypeName(dtype) + RecurrentLabel(shape, gate));
+      }
     }
   }
 }
 
 TEST(DeltaAttentionCuda, GatesOfAnySizeAndAnyBetasMatchReference) {
   int seed = 0;
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     for (double size : {0.01, 0.1, 1.0, 10.0}) {
       for (bool resets : {false, true}) {
         for (BetaStyle betas : {BetaStyle::kInside, BetaStyle::kOutside}) {
@@ -71,7 +73,7 @@ TEST(DeltaAttentionCuda, GatesOfAnySizeAndAnyBetasMatchReference) {
 }
 
 TEST(DeltaAttentionCuda, GroupedValueHeadsMatchReference) {
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     for (int64_t group : {1, 2, 4}) {
       const RecurrentShape shape{83, 2, 2 * group, 20, 24};
       CheckAgainstReference(MakeDeltaProblem(shape, gate, 30 + group),
@@ -83,7 +85,7 @@ TEST(DeltaAttentionCuda, GroupedValueHeadsMatchReference) {
 TEST(DeltaAttentionCuda, HalfTypesMatchReference) {
   for (DType dtype : {DType::kBF16, DType::kF16}) {
     for (int64_t T : {1, 17, 200}) {
-      for (Gate gate : kScalarGates) {
+      for (Gate gate : kGateKinds) {
         const RecurrentShape shape{T, 2, 2, 40, 24};
         CheckAgainstReference(MakeDeltaProblem(shape, gate, 40 + T, dtype),
                               dtype, T % 2,
@@ -94,7 +96,7 @@ TEST(DeltaAttentionCuda, HalfTypesMatchReference) {
 }
 
 TEST(DeltaAttentionCuda, PackedEqualsSeparateEqualsPaddedBitwise) {
-  for (Gate gate : {Gate::kNone, Gate::kToken}) {
+  for (Gate gate : {Gate::kNone, Gate::kToken, Gate::kChannel}) {
     std::vector<DeltaProblem> problems;
     for (int64_t T : {15, 85, 0, 300, 1, 1, 33, 64, 128}) {
       problems.push_back(MakeDeltaProblem({T, 1, 2, 20, 33}, gate, 60));
@@ -110,7 +112,7 @@ TEST(DeltaAttentionCuda, PackedEqualsSeparateEqualsPaddedBitwise) {
 }
 
 TEST(DeltaAttentionCuda, SplitAtChunksAndCarriedStateIsBitwise) {
-  for (Gate gate : kScalarGates) {
+  for (Gate gate : kGateKinds) {
     const DeltaProblem p = MakeDeltaProblem({192, 1, 2, 20, 20}, gate, 71);
     const RecurrentOutcome whole = RunOnCuda({p})[0];
     for (int64_t cut : {64, 128}) {

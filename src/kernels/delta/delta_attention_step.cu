@@ -13,7 +13,7 @@ void DeltaAttentionCudaStep(const RecurrentOptions& options,
   CheckOnDevice(options, in, out);
   CheckRecurrentStep(kOp, in, state);
   const Call call = OnDevice(options, in);
-  StepTensors tensors = {OnDevice(out),     state.state,       state.next,
+  StepTensors tensors = {OnDevice(out),    state.state,       state.next,
                          state.read_slots, state.write_slots, false};
   tensors.vectors = call.d_value % 4 == 0 &&
                     reinterpret_cast<uintptr_t>(state.state) % 16 == 0 &&

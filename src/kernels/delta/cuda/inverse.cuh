@@ -1,5 +1,5 @@
-// The inverse of a unit lower triangular matrix of 64 rows, in float32: the four
-// diagonal blocks of 16 by substitution, what is left of them by products,
+// The inverse of a unit lower triangular matrix of 64 rows, in float32: the
+// four diagonal blocks of 16 by substitution, what is left of them by products,
 //   inverse [[A, 0], [B, C]] = [[A', 0], [-C' B A', C']].
 #pragma once
 

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "kernels/delta/cuda/prepare.cuh"
+#include "kernels/delta/cuda/prepare_channels.cuh"
 #include "kernels/delta/cuda/scan.cuh"
 #include "kernels/delta/delta_attention.h"
 #include "kernels/delta/delta_attention_cuda.h"
@@ -81,21 +82,27 @@ inline dim3 TileGrid(const Call& call, int64_t parts) {
       static_cast<unsigned>(call.ValueTiles() * call.value_heads * parts));
 }
 
-template <typename T, int kKey, bool kGradient>
+template <typename T, int kKey, bool kVector, bool kGradient>
 void PrepareOnDevice(const Call& call, const Workspace<T>& workspace,
                      CudaStream stream) {
-  constexpr PrepareShared<T, kKey, kGradient> kShared;
-  Launch(&PrepareChunks<T, kKey, kGradient>, ChunkGrid(call), dim3(kThreads),
-         kShared.parts.bytes, stream, call, workspace);
+  if constexpr (kVector) {
+    constexpr PrepareChannelsShared<T, kKey> kShared;
+    Launch(&PrepareChannels<T, kKey, kGradient>, ChunkGrid(call),
+           dim3(kThreads), kShared.parts.bytes, stream, call, workspace);
+  } else {
+    constexpr PrepareShared<T, kKey, kGradient> kShared;
+    Launch(&PrepareChunks<T, kKey, kGradient>, ChunkGrid(call), dim3(kThreads),
+           kShared.parts.bytes, stream, call, workspace);
+  }
 }
 
 // kRebuild: `parts` groups of 256 tokens, otherwise sequences.
-template <typename T, int kKey, bool kRebuild>
+template <typename T, int kKey, bool kVector, bool kRebuild>
 void ScanOnDevice(const Call& call, const Workspace<T>& workspace,
                   const ScanOutputs& outputs, int64_t parts,
                   CudaStream stream) {
-  constexpr ScanShared<T, kKey, false, kRebuild> kShared;
-  Launch(&ScanChunks<T, kKey, false, kRebuild>, TileGrid(call, parts),
+  constexpr ScanShared<T, kKey, kVector, kRebuild> kShared;
+  Launch(&ScanChunks<T, kKey, kVector, kRebuild>, TileGrid(call, parts),
          dim3(kThreads), kShared.parts.bytes, stream, call, workspace, outputs);
 }
 

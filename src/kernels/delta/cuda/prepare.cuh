@@ -122,9 +122,7 @@ __device__ inline void MakeSolves(const Workspace<T>& workspace, int64_t at,
     for (int i = threadIdx.x; i < kChunk * kChunk; i += kThreads) {
       const int row = i / kChunk, column = i % kChunk;
       float* entry = spare + row * kScoreStride + column;
-      *entry = row == column
-                   ? 1.0f
-                   : *entry * factors[2 * kChunk + row];
+      *entry = row == column ? 1.0f : *entry * factors[2 * kChunk + row];
     }
     SyncBlock();
     StoreLower(spare, workspace.solve_left + at * kChunk * kChunk);
@@ -135,8 +133,16 @@ template <typename T, int kKey, bool kGradient>
 struct PrepareShared {
   SharedParts parts;
   size_t sums, factors, a, x, keys, queries, inverse, spare;
-  __host__ __device__ constexpr PrepareShared() : parts(), sums(), factors(),
-      a(), x(), keys(), queries(), inverse(), spare() {
+  __host__ __device__ constexpr PrepareShared()
+      : parts(),
+        sums(),
+        factors(),
+        a(),
+        x(),
+        keys(),
+        queries(),
+        inverse(),
+        spare() {
     sums = parts.Take<double>(kChunk);
     factors = parts.Take<float>(kFactors);
     a = parts.Take<float>(kScoreFloats);
@@ -167,8 +173,8 @@ __global__ void __launch_bounds__(kThreads)
   float* x = SharedAt<float>(kShared.x);
   T* keys = SharedAt<T>(kShared.keys);
   T* queries = SharedAt<T>(kShared.queries);
-  StartRows<kKey>(keys, call.keys, chunk, head / call.group, 0);
-  StartRows<kKey>(queries, call.queries, chunk, head / call.group, 0);
+  StartRows<kKey>(keys, call.keys, chunk, call.KeyHead(head), 0);
+  StartRows<kKey>(queries, call.queries, chunk, call.KeyHead(head), 0);
   CommitCopies();
   const int warp = WarpIndex();
   if (warp == 0) SumGates(call, chunk, head, sums);

@@ -22,10 +22,23 @@ struct ReverseShared {
   size_t queries, keys, end_keys, scores, solve, grad_out, residuals, factors,
       decays, stage_bytes;
   size_t state, grad_written, start_out, grad_values, sums;
-  __host__ __device__ constexpr ReverseShared() : parts(), queries(), keys(),
-      end_keys(), scores(), solve(), grad_out(), residuals(), factors(),
-      decays(), stage_bytes(), state(), grad_written(), start_out(),
-      grad_values(), sums() {
+  __host__ __device__ constexpr ReverseShared()
+      : parts(),
+        queries(),
+        keys(),
+        end_keys(),
+        scores(),
+        solve(),
+        grad_out(),
+        residuals(),
+        factors(),
+        decays(),
+        stage_bytes(),
+        state(),
+        grad_written(),
+        start_out(),
+        grad_values(),
+        sums() {
     constexpr int kRows = kChunk * Stride<T>(kKey);
     constexpr int kValues = kChunk * Stride<T>(kValueTile);
     queries = parts.Take<T>(kRows);
@@ -72,10 +85,10 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
                              workspace.start_keys, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.queries), call.queries,
                              workspace.start_queries, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     if constexpr (kVector) {
       StartTile<kChunk, kKey>(SharedAt<T>(stage + kShared.end_keys),
                               workspace.end_keys + at * kChunk * kKey);
@@ -114,9 +127,9 @@ __global__ void __launch_bounds__(kThreads)
 
     float d[2][4];
     Clear(d);
-    AddProduct(
-        d, Operand<T, false>{SharedAt<T>(stage + kShared.end_keys), kRows},
-        first, Operand<T, false>{copy, kStride}, left, 0, kKey);
+    AddProduct(d,
+               Operand<T, false>{SharedAt<T>(stage + kShared.end_keys), kRows},
+               first, Operand<T, false>{copy, kStride}, left, 0, kKey);
     const T* grad_out = SharedAt<T>(stage + kShared.grad_out);
     const T* start_out = grad_out;
     if constexpr (!kVector) {
@@ -141,16 +154,16 @@ __global__ void __launch_bounds__(kThreads)
     });
     SyncBlock();
     Clear(d);
-    AddProduct(
-        d, Operand<T, true>{SharedAt<T>(stage + kShared.solve), kScores},
-        first, Operand<T, false>{grad_written, kStride}, left, first, kChunk);
+    AddProduct(d, Operand<T, true>{SharedAt<T>(stage + kShared.solve), kScores},
+               first, Operand<T, false>{grad_written, kStride}, left, first,
+               kChunk);
     const T* residuals = SharedAt<T>(stage + kShared.residuals);
     float dot[2] = {0, 0};  // of rows `group` and `group` + 8
     ForPairs<2>([&](int n, int row, int col, int i) {
       const int at_pair = (first + row) * kStride + left + col;
       const float2 x = LoadPair(residuals + at_pair);
-      dot[i / 2] = FusedMultiplyAdd(
-          d[n][i + 1], x.y, FusedMultiplyAdd(d[n][i], x.x, dot[i / 2]));
+      dot[i / 2] = FusedMultiplyAdd(d[n][i + 1], x.y,
+                                    FusedMultiplyAdd(d[n][i], x.x, dot[i / 2]));
       const float beta = betas[first + row];
       const float a = beta * d[n][i], b = beta * d[n][i + 1];
       StoreRowPair<T>(tensors.grad_values, chunk, first + row, head,
@@ -168,14 +181,13 @@ __global__ void __launch_bounds__(kThreads)
     }
     SyncBlock();
     if (threadIdx.x < kChunk) {
-      workspace.grad_betas[(at * call.ValueTiles() + tile) * kChunk +
-                           threadIdx.x] =
+      workspace
+          .grad_betas[(at * call.ValueTiles() + tile) * kChunk + threadIdx.x] =
           sums[threadIdx.x] + sums[kChunk + threadIdx.x];
     }
     const float* decays = SharedAt<float>(stage + kShared.decays);
-    state.Decay([&](int row) {
-      return kVector ? decays[row] : factors[kChunk - 1];
-    });
+    state.Decay(
+        [&](int row) { return kVector ? decays[row] : factors[kChunk - 1]; });
     state.Add(SharedAt<T>(stage + kShared.queries), start_out);
     state.Add(SharedAt<T>(stage + kShared.keys), grad_values);
     if (!kTwoStages && c > 0) {

@@ -3,84 +3,21 @@
 //   dP = tril(dO U^T);  dX = -stril(dV U^T)
 //   dq_i = scale F_i (S dO_i) + scale sum_j dP_ij E_ij k_j
 //   dk_j = E_Cj (dS U_j) - F_j (S dV_j)
-//          + sum_i (scale dP_ij E_ij q_i + dX_ij E_ij k_i) + sum_i dX_ji E_ji k_i
+//          + sum_i (scale dP_ij E_ij q_i + dX_ij E_ij k_i) + sum_i dX_ji E_ji
+//          k_i
 // with F_i = e^{G_i}, E_ij = e^{G_i - G_j}, U = beta R.
 #pragma once
 
 #include "kernels/delta/cuda/gate_sums.cuh"
 #include "kernels/delta/cuda/prepare.cuh"
+#include "kernels/delta/cuda/rows_parts.cuh"
 #include "kernels/delta/cuda/state_tile.cuh"
 
 namespace tarn::cuda::delta {
 
-struct RowsTensors {
-  DeviceView grad_out, grad_values;  // read
-  DeviceView grad_queries, grad_keys, grad_gates, grad_betas;
-};
-
-template <typename T, int kKey>
-struct RowsShared {
-  static constexpr bool kWide = std::is_same_v<T, float>;
-  static constexpr int kPiece = kWide ? 32 : 64;  // columns of values at a time
-  static constexpr int kStages = kWide ? 1 : 2;
-  SharedParts parts;
-  size_t queries, keys, sums, factors, rows, gates, dots;
-  size_t grad_out, grad_values, residuals, states, grad_states, stage_bytes;
-  size_t first_stage, query_weights, key_weights, pairs, pair_parts;
-  __host__ __device__ constexpr RowsShared() : parts(), queries(), keys(),
-      sums(), factors(), rows(), gates(), dots(), grad_out(), grad_values(),
-      residuals(), states(), grad_states(), stage_bytes(), first_stage(),
-      query_weights(), key_weights(), pairs(), pair_parts() {
-    constexpr int kRows = kChunk * Stride<T>(kKey);
-    constexpr int kValues = kChunk * Stride<T>(kPiece);
-    constexpr int kState = kKey * Stride<T>(kPiece);
-    queries = parts.Take<T>(kRows);
-    keys = parts.Take<T>(kRows);
-    sums = parts.Take<double>(kChunk);
-    factors = parts.Take<float>(kFactors);
-    rows = parts.Take<float>(4 * kChunk);
-    gates = parts.Take<float>(kChunk);
-    dots = parts.Take<float>(kWarps);
-    first_stage = parts.bytes;
-    SharedParts stage;
-    grad_out = stage.Take<T>(kValues);
-    grad_values = stage.Take<T>(kValues);
-    residuals = stage.Take<T>(kValues);
-    states = stage.Take<T>(kState);
-    grad_states = stage.Take<T>(kState);
-    stage_bytes = stage.bytes;
-    // What follows the pieces takes their place.
-    SharedParts after;
-    query_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
-    key_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
-    pairs = after.Take<float>(kScoreFloats);
-    pair_parts = after.Take<float>(4 * kChunk);
-    const size_t stages = stage.bytes * kStages;
-    parts.bytes += after.bytes > stages ? after.bytes : stages;
-  }
-};
-
-// Zeros for the rows of a chunk that holds no tokens, and for those after its
-// last: gates and betas. (StoreRowPair takes care of rows of T.)
-__device__ inline void StoreScalarRow(const DeviceView& view,
-                                      const ChunkRows& chunk, int64_t head,
-                                      float x) {
-  const int row = threadIdx.x;
-  if (view.data == nullptr || row >= chunk.rows + chunk.padding) return;
-  view.SetNumber(chunk.batch, chunk.first + row, head, 0,
-                 row < chunk.rows ? x : 0.0f);
-}
-
-template <typename T, int kKey>
-__device__ inline void ZeroKeyRows(const DeviceView& view,
-                                   const ChunkRows& chunk, int64_t head) {
-  for (int i = threadIdx.x; i < kChunk * kKey / 2; i += kThreads) {
-    StoreRowPair<T>(view, chunk, i / (kKey / 2), head, i % (kKey / 2) * 2, 0.0f,
-                    0.0f);
-  }
-}
-
-template <typename T, int kKey>
+// kVector: gates per channel weigh the pairs later (channels_gradient.cuh).
+// What they need goes to the workspace: the states' terms, dP and dX.
+template <typename T, int kKey, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     RowGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
   using Shared = RowsShared<T, kKey>;
@@ -89,15 +26,15 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kColumns = kKey / 16;  // of 8, half of a row
   constexpr int kRows = Stride<T>(kKey), kValues = Stride<T>(kPiece);
   constexpr int kScores = Stride<T>(kChunk);
-  const int64_t head = blockIdx.y, key_head = head / call.group;
+  const int64_t head = blockIdx.y, key_head = call.KeyHead(head);
   const bool gated = call.gates.data != nullptr || call.head_gates != nullptr;
   int64_t index;
   const Span span = call.sequences.OfSlot(blockIdx.x, &index);
   const ChunkRows chunk = ChunkOf(span, index);
   if (chunk.rows == 0) {
-    StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
+    if (!kVector) StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
     StoreScalarRow(tensors.grad_betas, chunk, head, 0.0f);
-    if (call.group == 1) {
+    if (!kVector && call.group == 1) {
       ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
       ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
     }
@@ -132,14 +69,22 @@ __global__ void __launch_bounds__(kThreads)
         padded_value - column);
     CommitCopies();
   };
-  StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
-  StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+  if constexpr (!kVector) {
+    StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
+    StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+  }
   const int64_t pieces = (padded_value + kPiece - 1) / kPiece;
   start(0);
   const int warp = WarpIndex(), lane = WarpLane();
-  if (warp == 0) SumGates(call, chunk, head, sums);
-  SyncBlock();
-  MakeFactors(call, chunk, head, sums, factors, nullptr);
+  if constexpr (kVector) {
+    if (threadIdx.x < kFactors) {
+      factors[threadIdx.x] = workspace.factors[at * kFactors + threadIdx.x];
+    }
+  } else {
+    if (warp == 0) SumGates(call, chunk, head, sums);
+    SyncBlock();
+    MakeFactors(call, chunk, head, sums, factors, nullptr);
+  }
 
   // This warp's rows, and its half of the columns of [64, K] and [64, 64].
   const int first = warp % 4 * 16, half_of = warp / 4;
@@ -169,7 +114,9 @@ __global__ void __launch_bounds__(kThreads)
     const T* grad_states = SharedAt<T>(stage + kShared.grad_states);
     if constexpr (Shared::kWide) {
       // One operand after the other: three at once do not fit the registers.
-      const auto left_of = [](const T* x) { return Operand<T, false>{x, kValues}; };
+      const auto left_of = [](const T* x) {
+        return Operand<T, false>{x, kValues};
+      };
       const Operand<T, true> s = {states, kValues}, ds = {grad_states, kValues};
       const Operand<T, true> r = {residuals, kValues};
       AddProduct(dq, left_of(grad_out), first, s, left, 0, kPiece);
@@ -179,50 +126,84 @@ __global__ void __launch_bounds__(kThreads)
       AddProduct(dx, left_of(grad_values), first, r, score_left, 0, kPiece);
     } else {
 #pragma unroll 1
-    for (int k = 0; k < kPiece; k += 16) {
-      FragmentA<T> out, value, written;
-      LoadLeft<false>(out, grad_out, kValues, first, k);
-      LoadLeft<false>(value, grad_values, kValues, first, k);
-      LoadLeft<false>(written, residuals, kValues, first, k);
+      for (int k = 0; k < kPiece; k += 16) {
+        FragmentA<T> out, value, written;
+        LoadLeft<false>(out, grad_out, kValues, first, k);
+        LoadLeft<false>(value, grad_values, kValues, first, k);
+        LoadLeft<false>(written, residuals, kValues, first, k);
 #pragma unroll
-      for (int n = 0; n < kColumns; n += 2) {
-        FragmentB<T> b[2];
-        LoadRight<true>(b, states, kValues, k, left + 8 * n);
-        MultiplyAdd(dq[n], out, b[0]);
-        MultiplyAdd(dq[n + 1], out, b[1]);
-        MultiplyAdd(past[n], value, b[0]);
-        MultiplyAdd(past[n + 1], value, b[1]);
-        LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
-        MultiplyAdd(dk[n], written, b[0]);
-        MultiplyAdd(dk[n + 1], written, b[1]);
-      }
+        for (int n = 0; n < kColumns; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, states, kValues, k, left + 8 * n);
+          MultiplyAdd(dq[n], out, b[0]);
+          MultiplyAdd(dq[n + 1], out, b[1]);
+          MultiplyAdd(past[n], value, b[0]);
+          MultiplyAdd(past[n + 1], value, b[1]);
+          LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
+          MultiplyAdd(dk[n], written, b[0]);
+          MultiplyAdd(dk[n + 1], written, b[1]);
+        }
 #pragma unroll
-      for (int n = 0; n < 4; n += 2) {
-        FragmentB<T> b[2];
-        LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
-        MultiplyAdd(dp[n], out, b[0]);
-        MultiplyAdd(dp[n + 1], out, b[1]);
-        MultiplyAdd(dx[n], value, b[0]);
-        MultiplyAdd(dx[n + 1], value, b[1]);
+        for (int n = 0; n < 4; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
+          MultiplyAdd(dp[n], out, b[0]);
+          MultiplyAdd(dp[n + 1], out, b[1]);
+          MultiplyAdd(dx[n], value, b[0]);
+          MultiplyAdd(dx[n + 1], value, b[1]);
+        }
       }
     }
-    }
-    if (gated) {
+    if constexpr (kVector) {
+      // The threads of a channel are neighbours.
+      constexpr int kShare = kThreads / kKey;
+      const int offset = static_cast<int>(threadIdx.x) / kShare * kValues +
+                         static_cast<int>(threadIdx.x) % kShare * 2;
+      for (int i = 0; i < kPiece; i += 2 * kShare) {
+        const float2 x = LoadPair(states + offset + i);
+        const float2 y = LoadPair(grad_states + offset + i);
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
+      }
+    } else if (gated) {
       for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
         const int offset = i / (kPiece / 2) * kValues + i % (kPiece / 2) * 2;
         const float2 x = LoadPair(states + offset);
         const float2 y = LoadPair(grad_states + offset);
-        through = FusedMultiplyAdd(x.x, y.x,
-                                   FusedMultiplyAdd(x.y, y.y, through));
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
       }
     }
     SyncBlock();
     if (kStages == 1 && piece + 1 < pieces) start(piece + 1);
   }
 
+  const auto store_betas = [&] {
+    if (threadIdx.x >= kChunk) return;
+    float sum = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
+    }
+    StoreScalarRow(tensors.grad_betas, chunk, head, sum);
+  };
+  if constexpr (kVector) {
+    StoreStateTerms<kColumns, kKey>(call, workspace, at, factors, first, left,
+                                    dq, past, dk);
+    StorePairWeights(call, workspace, at, factors, first, score_left, dp, dx);
+    constexpr int kShare = kThreads / kKey;
+#pragma unroll
+    for (int mask = 1; mask < kShare; mask *= 2) {
+      through += ShuffleXor(through, mask);
+    }
+    if (threadIdx.x % kShare == 0) {
+      workspace.state_dots[at * kKey + threadIdx.x / kShare] = through;
+    }
+    store_betas();
+    return;
+  }
+
   // The weights of pairs: dP E and dX E, and what they give the gates.
-  T* query_weights =
-      SharedAt<T>(kShared.first_stage + kShared.query_weights);
+  T* query_weights = SharedAt<T>(kShared.first_stage + kShared.query_weights);
   T* key_weights = SharedAt<T>(kShared.first_stage + kShared.key_weights);
   float* pairs = SharedAt<float>(kShared.first_stage + kShared.pairs);
   const float* betas = factors + 2 * kChunk;
@@ -242,8 +223,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       const int j = c + m;
-      const float e =
-          j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
+      const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
       weight[m] = j <= r ? dp[n][i + m] * e * call.scale : 0.0f;
       past_weight[m] = j < r ? -dx[n][i + m] * e : 0.0f;
       pair[m] = weight[m] * qk[n][i + m] + past_weight[m] * kk[n][i + m];
@@ -341,13 +321,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   });
 
-  if (threadIdx.x < kChunk) {
-    float sum = 0;
-    for (int64_t tile = 0; tile < tiles; ++tile) {
-      sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
-    }
-    StoreScalarRow(tensors.grad_betas, chunk, head, sum);
-  }
+  store_betas();
   if (!gated) return;
   float all = 0;
   for (int i = 0; i < kWarps; ++i) all += SharedAt<float>(kShared.dots)[i];
@@ -359,65 +333,6 @@ __global__ void __launch_bounds__(kThreads)
   if (call.head_gates != nullptr) {
     workspace.grad_gates[at * kChunk + threadIdx.x] = gates[threadIdx.x];
   }
-}
-
-// dq and dk of a query/key head: its value heads' parts in order.
-template <typename T, int kKey>
-__global__ void __launch_bounds__(kThreads)
-    SumHeads(Call call, Workspace<T> workspace, RowsTensors tensors) {
-  int64_t index;
-  const Span span = call.sequences.OfSlot(blockIdx.x, &index);
-  const ChunkRows chunk = ChunkOf(span, index);
-  const int64_t head = blockIdx.y;
-  if (chunk.rows == 0) {
-    ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
-    ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
-    return;
-  }
-  const int64_t at =
-      (chunk.slot * call.value_heads + head * call.group) * kChunk * kKey;
-  for (int i = threadIdx.x; i < kChunk * kKey / 2; i += kThreads) {
-    float2 q = {0, 0}, k = {0, 0};
-    for (int64_t g = 0; g < call.group; ++g) {
-      const int64_t from = at + g * kChunk * kKey + 2 * i;
-      const float2 x = LoadPair(workspace.query_parts + from);
-      const float2 y = LoadPair(workspace.key_parts + from);
-      q.x += x.x;
-      q.y += x.y;
-      k.x += y.x;
-      k.y += y.y;
-    }
-    const int row = i / (kKey / 2), column = i % (kKey / 2) * 2;
-    StoreRowPair<T>(tensors.grad_queries, chunk, row, head, column, q.x, q.y);
-    StoreRowPair<T>(tensors.grad_keys, chunk, row, head, column, k.x, k.y);
-  }
-}
-
-// dg of a constant gate: the sum over all tokens, one block per value head.
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    SumGateGradients(Call call, Workspace<T> workspace, float* to) {
-  const int64_t head = blockIdx.x;
-  double sum = 0;
-  for (int64_t slot = threadIdx.x; slot < call.sequences.Slots();
-       slot += kThreads) {
-    int64_t index;
-    const Span span = call.sequences.OfSlot(slot, &index);
-    const ChunkRows chunk = ChunkOf(span, index);
-    const float* from =
-        workspace.grad_gates + (slot * call.value_heads + head) * kChunk;
-    for (int i = 0; i < chunk.rows; ++i) sum += from[i];
-  }
-  double* sums = SharedAt<double>(0);
-  sums[threadIdx.x] = sum;
-  SyncBlock();
-  for (int n = kThreads / 2; n > 0; n /= 2) {
-    if (static_cast<int>(threadIdx.x) < n) {
-      sums[threadIdx.x] += sums[threadIdx.x + n];
-    }
-    SyncBlock();
-  }
-  if (threadIdx.x == 0) to[head] = static_cast<float>(sums[0]);
 }
 
 }  // namespace tarn::cuda::delta

@@ -2,7 +2,8 @@
 // columns of its state:
 //   Z = V - e^G K S;  R = (I + X Diag(beta))^-1 Z;  U = beta R
 //   O = scale e^G Q S + P U;  S <- e^{G_C} S + (e^{G_C - G} K)^T U
-// With gates per channel the factors are in the rows of Q and K (workspace.cuh).
+// With gates per channel the factors are in the rows of Q and K
+// (workspace.cuh).
 #pragma once
 
 #include "kernels/delta/cuda/state_tile.cuh"
@@ -22,9 +23,21 @@ struct ScanShared {
   size_t queries, keys, end_keys, scores, solve, values, factors, decays,
       stage_bytes;
   size_t state, residuals, written, decayed;
-  __host__ __device__ constexpr ScanShared() : parts(), queries(), keys(),
-      end_keys(), scores(), solve(), values(), factors(), decays(),
-      stage_bytes(), state(), residuals(), written(), decayed() {
+  __host__ __device__ constexpr ScanShared()
+      : parts(),
+        queries(),
+        keys(),
+        end_keys(),
+        scores(),
+        solve(),
+        values(),
+        factors(),
+        decays(),
+        stage_bytes(),
+        state(),
+        residuals(),
+        written(),
+        decayed() {
     constexpr int kRows = kChunk * Stride<T>(kKey);
     constexpr int kValues = kChunk * Stride<T>(kValueTile);
     queries = parts.Take<T>(kRebuild ? 0 : kRows);
@@ -98,14 +111,14 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
   if (kRebuild && begin >= end) return;
 
   StateTile<T, kKey> state;
-  state.Load(call,
-             begin == 0
-                 ? StateAt(call, call.initial_state, span.sequence, head)
-                 : StateAt<const float>(
-                       call, outputs.checkpoints,
-                       span.checkpoint + begin / (kGroupTokens / kChunk) - 1,
-                       head),
-             tile);
+  state.Load(
+      call,
+      begin == 0
+          ? StateAt(call, call.initial_state, span.sequence, head)
+          : StateAt<const float>(
+                call, outputs.checkpoints,
+                span.checkpoint + begin / (kGroupTokens / kChunk) - 1, head),
+      tile);
   T* copy = SharedAt<T>(kShared.state);
   T* residuals = SharedAt<T>(kShared.residuals);
   T* written = SharedAt<T>(kShared.written);
@@ -116,7 +129,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
                              workspace.start_keys, at, chunk,
-                             head / call.group);
+                             call.KeyHead(head));
     if constexpr (kVector) {
       StartTile<kChunk, kKey>(SharedAt<T>(stage + kShared.end_keys),
                               workspace.end_keys + at * kChunk * kKey);
@@ -131,7 +144,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     if (reads) {
       StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.queries),
                                call.queries, workspace.start_queries, at, chunk,
-                               head / call.group);
+                               call.KeyHead(head));
       StartTile<kChunk, kChunk>(SharedAt<T>(stage + kShared.scores),
                                 workspace.scores + at * kChunk * kChunk);
     }
@@ -157,17 +170,17 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
           copy, workspace.states + at * kKey * padded_value + column,
           padded_value);
     } else if (c > 0 && c % (kGroupTokens / kChunk) == 0) {
-      state.Store(call,
-                  StateAt(call, outputs.checkpoints,
-                          span.checkpoint + c / (kGroupTokens / kChunk) - 1,
-                          head),
-                  tile);
+      state.Store(
+          call,
+          StateAt(call, outputs.checkpoints,
+                  span.checkpoint + c / (kGroupTokens / kChunk) - 1, head),
+          tile);
     }
 
     float predicted[2][4], out[2][4];
     Clear(predicted);
     Clear(out);
-#pragma unroll 4
+#pragma unroll(kRebuild || sizeof(T) == 4 ? 2 : 4)
     for (int k = 0; k < kKey; k += 16) {
       FragmentB<T> b[2];
       FragmentA<T> a;
@@ -217,9 +230,8 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     });
     SyncBlock();
     const float* decays = SharedAt<float>(stage + kShared.decays);
-    state.Decay([&](int row) {
-      return kVector ? decays[row] : factors[kChunk - 1];
-    });
+    state.Decay(
+        [&](int row) { return kVector ? decays[row] : factors[kChunk - 1]; });
     state.Add(SharedAt<T>(stage + kShared.end_keys), decayed);
     if (reads) {
       AddProduct(
@@ -236,8 +248,8 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     }
   }
   if constexpr (!kRebuild) {
-    state.Store(call,
-                StateAt(call, outputs.final_state, span.sequence, head), tile);
+    state.Store(call, StateAt(call, outputs.final_state, span.sequence, head),
+                tile);
     if (reads) ZeroRows<T>(outputs.out, span, head, column);
   }
 }

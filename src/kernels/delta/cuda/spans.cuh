@@ -8,14 +8,14 @@
 #include "core/dtype.h"
 #include "core/tensor_view.h"
 #include "cuda_device.h"
-#include "kernels/recurrence/recurrent_inputs.h"
 #include "kernels/delta/cuda/warp_products.cuh"
+#include "kernels/recurrence/recurrent_inputs.h"
 
 namespace tarn::cuda::delta {
 
-constexpr int kGroupTokens = 256;    // between checkpoints
-constexpr int kValueTile = 32;       // columns of a state that a block keeps
-constexpr int kThreads = 256;        // of every block: 8 warps
+constexpr int kGroupTokens = 256;  // between checkpoints
+constexpr int kValueTile = 32;     // columns of a state that a block keeps
+constexpr int kThreads = 256;      // of every block: 8 warps
 constexpr int kWarps = kThreads / 32;
 
 // A TensorView for kernels.
@@ -116,13 +116,21 @@ struct Sequences {
       const int64_t first = Within(cu_seqlens[n]);
       const int64_t end = Within(cu_seqlens[n + 1]);
       const int64_t tokens = end > first ? end - first : 0;
-      return {n,      0,      first,              tokens,
-              tokens, first / kChunk + n, first / kGroupTokens};
+      return {n,
+              0,
+              first,
+              tokens,
+              tokens,
+              first / kChunk + n,
+              first / kGroupTokens};
     }
     const int64_t tokens = lengths != nullptr ? Within(lengths[n]) : seq_len;
-    return {n,       n,
-            0,       tokens,
-            seq_len, n * ((seq_len + kChunk - 1) / kChunk),
+    return {n,
+            n,
+            0,
+            tokens,
+            seq_len,
+            n * ((seq_len + kChunk - 1) / kChunk),
             n * (seq_len / kGroupTokens)};
   }
   // The sequence of a slot of `unit` tokens, and which of its units. Slots that
@@ -130,9 +138,10 @@ struct Sequences {
   __device__ Span OfSlot(int64_t slot, int64_t* index,
                          int64_t unit = kChunk) const {
     if (cu_seqlens == nullptr) {
-      const int64_t units = (seq_len + unit - 1) / unit;
-      *index = slot % units;
-      return At(slot / units);
+      // A slot is a block's number, of 32 bits.
+      const auto units = static_cast<unsigned>((seq_len + unit - 1) / unit);
+      *index = static_cast<unsigned>(slot) % units;
+      return At(static_cast<unsigned>(slot) / units);
     }
     int64_t low = 0, high = count;  // the last n whose first slot is <= slot
     while (high - low > 1) {
@@ -158,6 +167,10 @@ struct Call {
   float scale = 1;
   int64_t heads = 1, value_heads = 1, group = 1, d_key = 1, d_value = 1;
 
+  // Heads and blocks are counted in 32 bits: a division of 64 is a call.
+  __device__ int64_t KeyHead(int64_t head) const {
+    return static_cast<unsigned>(head) / static_cast<unsigned>(group);
+  }
   __host__ __device__ int64_t ValueTiles() const {
     return (d_value + kValueTile - 1) / kValueTile;
   }
@@ -199,8 +212,9 @@ __device__ __forceinline__ void StartRows(T* tile, const DeviceView& view,
     for (int i = threadIdx.x; i < kChunk * kVectors; i += kThreads) {
       const int row = i / kVectors, at = i % kVectors * kVector;
       const int64_t left = row < chunk.rows ? columns - at : 0;
-      const int valid =
-          static_cast<int>(left < 0 ? 0 : left < kVector ? left : kVector);
+      const int valid = static_cast<int>(left < 0         ? 0
+                                         : left < kVector ? left
+                                                          : kVector);
       CopyAsync16(tile + row * kStride + at,
                   valid == 0 ? view.data
                              : reinterpret_cast<const char*>(
@@ -226,8 +240,7 @@ __device__ __forceinline__ void StartTile(T* tile, const T* from,
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
     const int row = i / kVectors, at = i % kVectors * kVector;
-    CopyAsync16(tile + row * Stride<T>(kWidth) + at,
-                from + row * stride + at);
+    CopyAsync16(tile + row * Stride<T>(kWidth) + at, from + row * stride + at);
   }
 }
 

@@ -90,9 +90,10 @@ struct TileOfHead {
   int64_t tile, head, rest;
 };
 __device__ __forceinline__ TileOfHead TileOfBlock(const Call& call) {
-  const int64_t tiles = call.ValueTiles(), block = blockIdx.x;
-  return {block % tiles, block / tiles % call.value_heads,
-          block / tiles / call.value_heads};
+  const auto tiles = static_cast<unsigned>(call.ValueTiles());
+  const auto heads = static_cast<unsigned>(call.value_heads);
+  return {blockIdx.x % tiles, blockIdx.x / tiles % heads,
+          blockIdx.x / tiles / heads};
 }
 
 // Zeros in the rows of the view that follow the sequence's last chunk.

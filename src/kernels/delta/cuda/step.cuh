@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/delta/cuda/prepare.cuh"
+#include "kernels/delta/cuda/state_tile.cuh"
 
 namespace tarn::cuda::delta {
 
@@ -48,10 +49,8 @@ template <typename T, int kKey>
 __global__ void __launch_bounds__(kStepThreads)
     StepTokens(Call call, StepTensors tensors) {
   constexpr int kOwn = kKey / kStepRows;  // rows of the state of each thread
-  const int64_t tiles = call.ValueTiles(), block = blockIdx.x;
-  const int64_t tile = block % tiles, head = block / tiles % call.value_heads;
-  const int64_t b = block / tiles / call.value_heads;
-  const int64_t key_head = head / call.group;
+  const auto [tile, head, b] = TileOfBlock(call);
+  const int64_t key_head = call.KeyHead(head);
   const int row = threadIdx.x / 8;  // and kStepRows on, ...
   const int64_t column = tile * kValueTile + threadIdx.x % 8 * 4;
   const int64_t width = call.d_value - column;
@@ -146,8 +145,8 @@ __global__ void __launch_bounds__(kStepThreads)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         if (i < width) {
-          out[i] = FromFloat<T>(call.scale *
-                                FusedMultiplyAdd(e[8], u[i], e[4 + i]));
+          out[i] =
+              FromFloat<T>(call.scale * FusedMultiplyAdd(e[8], u[i], e[4 + i]));
         }
       }
     }

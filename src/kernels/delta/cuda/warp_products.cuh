@@ -1,5 +1,6 @@
-// Products of tiles in shared memory by one warp (kernels/cuda/tile.cuh), as the
-// passes over chunks need them: either operand transposed, any part of the depth.
+// Products of tiles in shared memory by one warp (kernels/cuda/tile.cuh), as
+// the passes over chunks need them: either operand transposed, any part of the
+// depth.
 #pragma once
 
 #include <type_traits>
@@ -54,7 +55,7 @@ __device__ __forceinline__ void AddProduct(float (&d)[kColumns][4],
                                            const Operand<T, kB>& b, int column,
                                            int k, int end) {
   static_assert(kColumns % 2 == 0);
-#pragma unroll 4
+#pragma unroll(sizeof(T) == 4 ? 1 : 4)
   for (; k < end; k += 16) {
     FragmentA<T> left;
     LoadLeft<kA>(left, a.tile, a.stride, row, k);

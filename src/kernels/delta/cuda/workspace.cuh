@@ -33,6 +33,10 @@ struct Workspace {
   float *grad_betas = nullptr, *grad_gates = nullptr;
   // Where value heads share keys: their parts of dq and dk, [64, K] each.
   float *query_parts = nullptr, *key_parts = nullptr;
+  // With gates per channel: scale S dO, -S dV and beta dS R, [64, K] each, rows
+  // of S . dS [K], scale dP and dX [2, 64, 64], all without decays.
+  float *state_queries = nullptr, *state_past = nullptr, *state_keys = nullptr;
+  float *state_dots = nullptr, *pair_weights = nullptr;
   float* checkpoints = nullptr;  // where the caller gives none
 };
 
@@ -76,6 +80,12 @@ Workspace<T> LayOut(const Call& call, const WorkspaceNeeds& needs, void* base,
   const bool grouped = needs.gradient && call.group > 1;
   take(w.query_parts, grouped, chunks * kChunk * key);
   take(w.key_parts, grouped, chunks * kChunk * key);
+  const bool terms = needs.gradient && needs.vector;
+  take(w.state_queries, terms, chunks * kChunk * key);
+  take(w.state_past, terms, chunks * kChunk * key);
+  take(w.state_keys, terms, chunks * kChunk * key);
+  take(w.state_dots, terms, chunks * key);
+  take(w.pair_weights, terms, chunks * 2 * kChunk * kChunk);
   take(w.checkpoints, needs.checkpoints > 0,
        static_cast<size_t>(needs.checkpoints * call.value_heads * call.d_key *
                            call.d_value));
