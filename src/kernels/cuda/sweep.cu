@@ -25,21 +25,27 @@ __global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
     return (state * sweep.value_heads + hv) * size + entry;
   };
   float x = initial != nullptr ? initial[place(at.sequence)] : 0.0f;
-  for (int64_t i = 0; i < at.count; ++i) {
-    const int64_t n = sweep.reverse ? at.count - 1 - i : i;
-    const int64_t slot = at.first_slot + n;
-    float* to = slots + place(slot);
-    if (!sweep.causal) {
-      x += *to;
-      continue;
+  // The last segment of a causal pass has no state after it. Loads of several
+  // slots are under way together.
+  constexpr int kAhead = 8;
+  const auto slot_of = [&](int64_t i) {
+    return at.first_slot + (sweep.reverse ? at.count - 1 - i : i);
+  };
+  for (int64_t i = 0; i < at.count; i += kAhead) {
+    float own[kAhead], decay[kAhead];
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      own[n] = 0.0f, decay[n] = 1.0f;
+      if (i + n < at.count - (sweep.causal ? 1 : 0)) {
+        own[n] = slots[place(slot_of(i + n))];
+        decay[n] = sweep.slot_decay[slot_of(i + n) * sweep.value_heads + hv];
+      }
     }
-    // The last segment's own state is not there.
-    const bool more = i + 1 < at.count;
-    const float own = more ? *to : 0.0f;
-    *to = x;
-    if (more) {
-      x = FusedMultiplyAdd(sweep.slot_decay[slot * sweep.value_heads + hv], x,
-                           own);
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      if (i + n >= at.count) continue;
+      if (sweep.causal) slots[place(slot_of(i + n))] = x;
+      x = FusedMultiplyAdd(decay[n], x, own[n]);
     }
   }
   float* final = is_S ? sweep.final.S : sweep.final.z;

@@ -164,32 +164,49 @@ struct RowWeights {
   float scale;
 };
 
-constexpr int kWarpsOfRows = 8;
+constexpr int kRowsOfBlock = 16;
 
+// Half a warp for a row.
 template <typename T>
 __global__ void RowWeightsKernel(const RowWeights p) {
   using namespace cuda;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfRows +
-                        static_cast<int>(threadIdx.x) / 32;
-  if (index >= p.rows) return;
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  const int lane = static_cast<int>(threadIdx.x) % 16;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock +
+                        static_cast<int>(threadIdx.x) / 16;
+  const bool exists = index < p.rows;
   const int64_t hv = index % p.value_heads;
   const int64_t t = index / p.value_heads % p.seq_len;
   const int64_t b = index / p.value_heads / p.seq_len;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto row = [&](const DeviceRows& rows) {
-    return Rows<T>{
-        static_cast<T*>(rows.data) + b * rows.stride[0] + hv * rows.stride[2],
-        rows.stride[1], rows.width, rows.aligned};
+    return static_cast<const T*>(rows.data) + b * rows.stride[0] +
+           t * rows.stride[1] + hv * rows.stride[2];
   };
-  const Rows<T> out = row(p.out), grad = row(p.grad_out);
   float dot = 0.0f;
-  for (int i = 2 * lane; i < out.width; i += 64) {
-    const float2 x = LoadPair(out, t, i), y = LoadPair(grad, t, i);
-    dot = FusedMultiplyAdd(x.x, y.x, dot);
-    dot = FusedMultiplyAdd(x.y, y.y, dot);
+  if (exists && p.out.aligned && p.grad_out.aligned) {
+    const T *out = row(p.out), *grad = row(p.grad_out);
+    for (int i = kPiece * lane; i < p.out.width; i += 16 * kPiece) {
+      const uint4 x = LoadOnce<uint4>(out + i), y = Load<uint4>(grad + i);
+      const uint32_t left[4] = {x.x, x.y, x.z, x.w};
+      const uint32_t right[4] = {y.x, y.y, y.z, y.w};
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (sizeof(T) == 4) {
+          dot = FusedMultiplyAdd(FloatOf(left[j]), FloatOf(right[j]), dot);
+        } else {
+          const float2 l = Unpack<T>(left[j]), r = Unpack<T>(right[j]);
+          dot = FusedMultiplyAdd(l.x, r.x, dot);
+          dot = FusedMultiplyAdd(l.y, r.y, dot);
+        }
+      }
+    }
+  } else if (exists) {
+    const T *out = row(p.out), *grad = row(p.grad_out);
+    for (int i = lane; i < p.out.width; i += 16) {
+      dot = FusedMultiplyAdd(ToFloat(out[i]), ToFloat(grad[i]), dot);
+    }
   }
-  for (int i = 16; i > 0; i /= 2) dot += ShuffleXor(dot, i);
-  if (lane != 0) return;
+  for (int i = 8; i > 0; i /= 2) dot += ShuffleXor(dot, i);
+  if (lane != 0 || !exists) return;
   const float d = p.denominators[index];
   const float r = d == 0.0f ? 0.0f : p.scale / d;
   p.r[index] = r;
@@ -198,9 +215,9 @@ __global__ void RowWeightsKernel(const RowWeights p) {
 
 template <typename T>
 void StartRowWeights(const RowWeights& p, CudaStream stream) {
-  const int64_t blocks = (p.rows + kWarpsOfRows - 1) / kWarpsOfRows;
+  const int64_t blocks = (p.rows + kRowsOfBlock - 1) / kRowsOfBlock;
   cuda::Launch(RowWeightsKernel<T>, static_cast<unsigned>(blocks),
-               32 * kWarpsOfRows, 0, stream, p);
+               16 * kRowsOfBlock, 0, stream, p);
 }
 
 void RunRowWeights(const RowWeights& p, DType dtype, CudaStream stream) {
