@@ -17,7 +17,8 @@ struct ReverseTensors {
 
 template <typename T, int kKey, bool kVector>
 struct ReverseShared {
-  static constexpr int kStages = std::is_same_v<T, float> ? 1 : 2;
+  // Chunks in shared memory: as many as fit, one of float32.
+  static constexpr int kStages = sizeof(T) == 4 ? 1 : kVector ? 2 : 3;
   SharedParts parts;
   size_t queries, keys, end_keys, scores, solve, grad_out, residuals, factors,
       decays, stage_bytes;
@@ -64,7 +65,7 @@ template <typename T, int kKey, bool kVector>
 __global__ void __launch_bounds__(kThreads)
     ReverseChunks(Call call, Workspace<T> workspace, ReverseTensors tensors) {
   constexpr ReverseShared<T, kKey, kVector> kShared;
-  constexpr bool kTwoStages = kShared.kStages == 2;
+  constexpr int kStages = kShared.kStages;
   constexpr int kStride = Stride<T>(kValueTile);
   constexpr int kScores = Stride<T>(kChunk);
   constexpr int kRows = Stride<T>(kKey);
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(kThreads)
   T* grad_values = SharedAt<T>(kShared.grad_values);
   float* sums = SharedAt<float>(kShared.sums);
   const auto start = [&](int64_t c) {
-    const size_t stage = kTwoStages ? c % 2 * kShared.stage_bytes : 0;
+    if (c < 0) return CommitCopies();
+    const size_t stage = c % kStages * kShared.stage_bytes;
     const ChunkRows chunk = ChunkOf(span, c);
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
@@ -110,13 +112,14 @@ __global__ void __launch_bounds__(kThreads)
   };
   const int first = WarpIndex() % 4 * 16, left = WarpIndex() / 4 * 16;
   const int64_t last = span.Chunks() - 1;
-  if (last >= 0) start(last);
+  // With one stage a chunk is started when the one after it is done.
+  constexpr int kAhead = kStages == 1 ? 1 : kStages - 1;
+  for (int i = 0; i < kAhead; ++i) start(last - i);
   for (int64_t c = last; c >= 0; --c) {
     state.Copy(copy);
-    WaitCopies<0>();
+    WaitCopies<kAhead - 1>();
     SyncBlock();
-    if (kTwoStages && c > 0) start(c - 1);
-    const size_t stage = kTwoStages ? c % 2 * kShared.stage_bytes : 0;
+    const size_t stage = c % kStages * kShared.stage_bytes;
     const ChunkRows chunk = ChunkOf(span, c);
     const int64_t at = chunk.slot * call.value_heads + head;
     const float* factors = SharedAt<float>(stage + kShared.factors);
@@ -130,6 +133,8 @@ __global__ void __launch_bounds__(kThreads)
     AddProduct(d,
                Operand<T, false>{SharedAt<T>(stage + kShared.end_keys), kRows},
                first, Operand<T, false>{copy, kStride}, left, 0, kKey);
+    // The tensor cores are busy meanwhile.
+    if (kStages > 1) start(c - kAhead);
     const T* grad_out = SharedAt<T>(stage + kShared.grad_out);
     const T* start_out = grad_out;
     if constexpr (!kVector) {
@@ -190,7 +195,7 @@ __global__ void __launch_bounds__(kThreads)
         [&](int row) { return kVector ? decays[row] : factors[kChunk - 1]; });
     state.Add(SharedAt<T>(stage + kShared.queries), start_out);
     state.Add(SharedAt<T>(stage + kShared.keys), grad_values);
-    if (!kTwoStages && c > 0) {
+    if (kStages == 1) {
       SyncBlock();
       start(c - 1);
     }

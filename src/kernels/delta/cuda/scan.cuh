@@ -18,7 +18,10 @@ struct ScanOutputs {
 
 template <typename T, int kKey, bool kVector, bool kRebuild>
 struct ScanShared {
-  static constexpr int kStages = std::is_same_v<T, float> ? 1 : 2;
+  // Chunks in shared memory: as many as fit, one of float32.
+  static constexpr int kStages = sizeof(T) == 4        ? 1
+                                 : kVector || kRebuild ? 2
+                                                       : 3;
   SharedParts parts;
   size_t queries, keys, end_keys, scores, solve, values, factors, decays,
       stage_bytes;
@@ -88,7 +91,7 @@ template <typename T, int kKey, bool kVector, bool kRebuild>
 __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
     ScanChunks(Call call, Workspace<T> workspace, ScanOutputs outputs) {
   constexpr ScanShared<T, kKey, kVector, kRebuild> kShared;
-  constexpr bool kTwoStages = kShared.kStages == 2;
+  constexpr int kStages = kShared.kStages;
   constexpr int kStride = Stride<T>(kValueTile);
   constexpr int kScores = Stride<T>(kChunk);
   constexpr int kRows = Stride<T>(kKey);
@@ -124,7 +127,8 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
   T* written = SharedAt<T>(kShared.written);
   T* decayed = SharedAt<T>(kShared.decayed);
   const auto start = [&](int64_t c) {
-    const size_t stage = kTwoStages ? c % 2 * kShared.stage_bytes : 0;
+    if (c >= end) return CommitCopies();
+    const size_t stage = c % kStages * kShared.stage_bytes;
     const ChunkRows chunk = ChunkOf(span, c);
     const int64_t at = chunk.slot * call.value_heads + head;
     StartKeys<kKey, kVector>(SharedAt<T>(stage + kShared.keys), call.keys,
@@ -152,13 +156,14 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
   };
   // The rows and columns of this warp in what is [64, 32].
   const int first = WarpIndex() % 4 * 16, left = WarpIndex() / 4 * 16;
-  if (begin < end) start(begin);
+  // With one stage a chunk is started when the one before it is done.
+  constexpr int kAhead = kStages == 1 ? 1 : kStages - 1;
+  for (int i = 0; i < kAhead; ++i) start(begin + i);
   for (int64_t c = begin; c < end; ++c) {
     state.Copy(copy);
-    WaitCopies<0>();
+    WaitCopies<kAhead - 1>();
     SyncBlock();
-    if (kTwoStages && c + 1 < end) start(c + 1);
-    const size_t stage = kTwoStages ? c % 2 * kShared.stage_bytes : 0;
+    const size_t stage = c % kStages * kShared.stage_bytes;
     const ChunkRows chunk = ChunkOf(span, c);
     const int64_t at = chunk.slot * call.value_heads + head;
     const T* keys = SharedAt<T>(stage + kShared.keys);
@@ -194,6 +199,8 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
         MultiplyAdd(out[1], a, b[1]);
       }
     }
+    // The tensor cores are busy meanwhile.
+    if (kStages > 1) start(c + kAhead);
     const T* values = SharedAt<T>(stage + kShared.values);
     ForPairs<2>([&](int n, int row, int col, int i) {
       const int at_pair = (first + row) * kStride + left + col;
@@ -242,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
                         column + left + col, out[n][i], out[n][i + 1]);
       });
     }
-    if (!kTwoStages && c + 1 < end) {
+    if (kStages == 1) {
       SyncBlock();
       start(c + 1);
     }
