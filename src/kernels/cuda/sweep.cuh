@@ -567,15 +567,22 @@ struct SweepBlock {
     const bool starts = p.reverse ? at.IsLast() : at.IsFirst();
     const bool finishes = p.reverse ? at.IsFirst() : at.IsLast();
     const int64_t slot = at.first_slot + at.index;
-    if (p.collect) {
-      // The segment that a pass takes last leaves a state that nobody reads.
-      if (p.causal && finishes) return;
-      LoadState({}, 0);
-    } else if (starts || !p.causal) {
-      LoadState(p.initial, at.sequence);
-    } else {
-      LoadState(p.slots, slot);
+    // The segment that a pass takes last leaves a state that nobody reads.
+    if (p.collect && p.causal && finishes) return;
+    StatePointers from;
+    int64_t state = at.sequence;
+    if (!p.collect) {
+      from = p.initial;
+      if (p.causal && !starts) {
+        from = p.slots;
+        state = slot;
+        if (p.starts != nullptr) {
+          from = {const_cast<float*>(p.starts), nullptr};
+          state = CheckpointAt(p.sequences, at, at.begin);
+        }
+      }
     }
+    LoadState(from, state);
     const bool reads = !p.collect, updates = p.collect || p.causal;
     const auto first_token = [&](int i) {
       return at.begin + int64_t{p.reverse ? chunks - 1 - i : i} * kChunk;
@@ -600,9 +607,7 @@ struct SweepBlock {
       const bool more = i + 1 < chunks;
       if (p.checkpoints != nullptr && t0 % 256 == 0 && t0 > 0 &&
           t0 < m.a_tokens) {
-        const int64_t before = at.first / 256 + t0 / 256 - 1;
-        StoreState({p.checkpoints, nullptr},
-                   before + at.batch * (p.sequences.rows / 256));
+        StoreState({p.checkpoints, nullptr}, CheckpointAt(p.sequences, at, t0));
       }
       WaitCopies<0>();
       if (reads) MapA(t0);
