@@ -165,29 +165,38 @@ struct SweepBlock {
 
   // ---- Loads ----
 
+  // Whether all rows of the chunk exist and are kept.
+  __device__ __forceinline__ bool All(const Side& side, int64_t tokens,
+                                      int64_t t0) const {
+    return side.mask == nullptr && t0 + kChunk <= tokens;
+  }
   __device__ __forceinline__ void CopyA(int64_t t0) {
-    CopyTokens<T, D, kThreads>(m.a, a, t0, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    CopyTokens<T, D, kThreads>(
+        m.a, a, t0,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void CopyBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep);
-    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep, all);
+    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep, all);
   }
   __device__ __forceinline__ void MapA(int64_t t0) {
-    MapTokens<T, D, kThreads>(p.a_map, m.a, a.width, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    MapTokens<T, D, kThreads>(
+        p.a_map, m.a, a.width,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void MapBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep);
-    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep, all);
+    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep, all);
   }
 
   // Gates and weights of this lane's two tokens of a chunk: warp 0.
@@ -534,28 +543,68 @@ struct SweepBlock {
                                             int64_t t0) {
     const Rows<U> to = RowsAt<U>(p.out, at, hv);
     const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool all = All(p.a_side, m.a_tokens, t0) && to.aligned &&
+                     to.width == D && (!slope || m.beside.aligned);
+    const int column = 16 * warp + lane.pair;
+    U* place = to.Row(t0 + row0 + lane.group) + column;
+    const T* beside = m.beside.Row(t0 + row0 + lane.group) + column;
 #pragma unroll
     for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = row0 + 16 * r + lane.group + 8 * i;
-        const int64_t t = t0 + row;
+        const int below = 16 * r + 8 * i, row = row0 + below + lane.group;
         float by = 1.0f;
         if (kSums == Sums::kDenominators) by = Divisor(row, t0);
-        if (t >= m.a_rows) continue;
-        const bool keep = by != 0.0f && Keeps(p.a_side, m.a_tokens, t);
+        float y[4];
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const int column = 16 * warp + 8 * n + lane.pair;
-          float x = out[r][n][2 * i] * by, y = out[r][n][2 * i + 1] * by;
-          if (slope) {
-            const float2 two = LoadPair(m.beside, t, column);
-            x *= FeatureSlope<T>(p.beside_map, two.x);
-            y *= FeatureSlope<T>(p.beside_map, two.y);
+        for (int e = 0; e < 4; ++e) {
+          y[e] = out[r][e / 2][2 * i + e % 2] * by;
+          if (kSums == Sums::kDenominators && by == 0.0f) y[e] = 0.0f;
+        }
+        if (all) {
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            float left = y[2 * n], right = y[2 * n + 1];
+            if (slope) {
+              const T* x = beside + below * m.beside.stride + 8 * n;
+              float2 two;
+              if constexpr (sizeof(T) == 4) {
+                two = Load<float2>(x);
+              } else {
+                two = Unpack<T>(Load<uint32_t>(x));
+              }
+              left *= FeatureSlope<T>(p.beside_map, two.x);
+              right *= FeatureSlope<T>(p.beside_map, two.y);
+            }
+            if constexpr (sizeof(U) == 4) {
+              Store(place + below * to.stride + 8 * n,
+                    make_float2(left, right));
+            } else {
+              Store(place + below * to.stride + 8 * n, Pack<U>(left, right));
+            }
           }
-          StorePair(to, t, column, keep ? x : 0.0f, keep ? y : 0.0f);
+        } else if (t0 + row < m.a_rows) {
+          StoreSome(to, y, t0 + row);
         }
       }
+    }
+  }
+  // The same of rows that may be absent, cut or not aligned.
+  template <typename U>
+  __device__ __forceinline__ void StoreSome(const Rows<U>& to,
+                                            const float (&y)[4], int64_t t) {
+    const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool keep = Keeps(p.a_side, m.a_tokens, t);
+#pragma unroll 1
+    for (int n = 0; n < 2; ++n) {
+      const int column = 16 * warp + 8 * n + lane.pair;
+      float left = n == 0 ? y[0] : y[2], right = n == 0 ? y[1] : y[3];
+      if (slope) {
+        const float2 two = LoadPair(m.beside, t, column);
+        left *= FeatureSlope<T>(p.beside_map, two.x);
+        right *= FeatureSlope<T>(p.beside_map, two.y);
+      }
+      StorePair(to, t, column, keep ? left : 0.0f, keep ? right : 0.0f);
     }
   }
 
