@@ -61,6 +61,11 @@ def _scan(x):
     return x.flatten(2), steps, rates, x[:, :, 0, :3], x[:, :, 1, 1:]
 
 
+def _lru(x):
+    """Inputs, both gates and Lambda of 8 channels."""
+    return x.flatten(2), x.flip(1).flatten(2), x.flip(2).flatten(2), _flat_row(x)
+
+
 def _one_row(x):
     """Both rows of x packed as one of 6 tokens."""
     return x[:1] + x[1:]
@@ -302,6 +307,20 @@ CASES = {
         lambda x: ops.elementwise_recurrence(
             _one_row(x).flatten(2), _one_row(_gates(x)).flatten(2), cu_seqlens=STARTS
         ),
+    ),
+    "rg-lru": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(*_lru(x), _flat_row(x), x[1, 2].flatten(), kept=KEPT).view_as(x),
+    ),
+    "rg-lru final state": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(
+            *_lru(x), lengths=LENGTHS, initial_state=x[:, 1].flatten(1), return_state=True
+        )[1],
+    ),
+    "rg-lru packed": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(*[_one_row(r) for r in _lru(x)[:3]], _flat_row(x), cu_seqlens=STARTS),
     ),
     "selective scan": (
         ops.selective_scan,

@@ -85,6 +85,7 @@ from tarn.ops._moe import (  # noqa: E402
 )
 from tarn.ops._packed_attention import linear_attention_packed  # noqa: E402
 from tarn.ops._reformer import reformer_attention  # noqa: E402
+from tarn.ops._rg_lru import rg_lru  # noqa: E402
 from tarn.ops._rows import (  # noqa: E402
     channel_mix,
     decay_gate,
@@ -155,6 +156,7 @@ __all__ = [
     "retention",
     "retention_gates",
     "rff",
+    "rg_lru",
     "rms_norm",
     "route_tokens",
     "rwkv6",

@@ -40,6 +40,8 @@ const Rule kRules[] = {
     {"state_space_step_", false, {}},
     {"short_convolution", true, {"inputs"}},
     {"elementwise_recurrence", true, {"inputs"}},
+    {"rg_lru", true, {"inputs", "input_gates", "recurrence_gates"}},
+    {"rg_lru_gates", true, {"inputs", "input_gates", "recurrence_gates"}},
     {"selective_scan", true, {"inputs", "keys", "queries"}},
     {"aft_full", true, {"queries", "keys", "values", "position_bias"}},
     {"aft_simple", true, {"queries", "keys", "values"}},
