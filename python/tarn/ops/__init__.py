@@ -78,6 +78,7 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._mlstm import mlstm  # noqa: E402
 from tarn.ops._moe import (  # noqa: E402
     expert_feed_forward,
     load_balancing_loss,
@@ -150,6 +151,7 @@ __all__ = [
     "logistic_mixture_loss",
     "mapped_linear_attention",
     "mapped_linear_attention_step",
+    "mlstm",
     "poly2",
     "reformer_attention",
     "residual_norm",

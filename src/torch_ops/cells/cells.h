@@ -84,4 +84,13 @@ using MlstmGatesResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 MlstmGatesResults MlstmGates(const MlstmCall& call);
 
+/// Throws tarn::Error naming the argument of the gates; reads no data. Sizes
+/// may be symbolic.
+void CheckMlstmGates(const MlstmCall& call);
+
+/// read [..., V + 1], what the recurrence read, over its normaliser, with
+/// maxima [...]: [..., V] float32 (float64).
+at::Tensor MlstmRead(const at::Tensor& read, const at::Tensor& maxima,
+                     double eps);
+
 }  // namespace tarn::ops
