@@ -19,6 +19,7 @@ class _Options(TypedDict, total=False):
     lengths: Tensor | None
     cu_seqlens: Tensor | None
     initial_state: Tensor | None
+    most_slope: float | None
 
 
 @overload
@@ -76,6 +77,7 @@ def rg_lru(
     lengths: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     initial_state: Tensor | None = None,
+    most_slope: float | None = None,
     return_state: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """RG-LRU, Griffin's recurrence: ``h_t = a_t h_{t-1} + sqrt(1 - a_t^2) i_t x_t`` in every
@@ -99,6 +101,8 @@ def rg_lru(
             B = 1. It excludes `lengths`.
         initial_state: h [B, C] or [N, C], float32 (float64 with float64 inputs). None:
             zeros. It receives a gradient.
+        most_slope: bound of the root's slope by ``1 - a^2``, as in RecurrentGemma's training
+            (1000). None: no bound.
         return_state: whether to return the state after each sequence too.
 
     Returns:
@@ -141,7 +145,9 @@ def rg_lru(
     for name, given in optional.items():
         if given is not None:
             checks.want_tensor(_NAME, name, given)
+    if most_slope is not None and not isinstance(most_slope, (int, float)):
+        raise checks.type_error(_NAME, "most_slope", "a number", type(most_slope).__name__)
     out, state = torch.ops.tarn.rg_lru.default(
-        *operands.values(), *optional.values(), bool(return_state)
+        *operands.values(), *optional.values(), bool(return_state), most_slope
     )
     return (out, state) if return_state else out

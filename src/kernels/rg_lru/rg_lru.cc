@@ -114,6 +114,10 @@ void CheckRgLru(const RgLruCall& call) {
     throw ShapeError("rg_lru: inputs", "sizes of at least 0",
                      ShapeText({call.rows, call.channels.count}));
   }
+  if (!(call.channels.most_slope > 0)) {
+    throw ArgumentError("rg_lru: most_slope", "a number above 0",
+                        StrCat(call.channels.most_slope));
+  }
   WantRgLruData(call, "inputs", call.x);
   WantRgLruData(call, "input_gates", call.input_gates);
   WantRgLruData(call, "recurrence_gates", call.recurrence_gates);

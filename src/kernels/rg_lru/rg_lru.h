@@ -14,12 +14,14 @@
 //   dx = dy s i,  dp_i = dy s x i (1 - i)
 //   e  = dg - dy i x exp(2 g) / s,  dp_r = -e rate r (1 - r),  drate = -e r
 // The slope of the root is 0 where 1 - exp(2 g) is below 1e-30; it would be
-// infinite at 0. Nothing cancels: 1 - exp(2 g) is -expm1(2 g). NaN stays in its
-// entry.
+// infinite at 0. With a bound b on the slope of the root by its square, 1 / s
+// is at most 2 b, as in the training of RecurrentGemma, b = 1000. Nothing
+// cancels: 1 - exp(2 g) is -expm1(2 g). NaN stays in its entry.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "core/dtype.h"
 #include "core/executor.h"
@@ -43,6 +45,7 @@ struct RgLruChannels {
   const float* rates = nullptr;            // [count]
   const float* input_bias = nullptr;       // [count]; null means zeros
   const float* recurrence_bias = nullptr;  // the same
+  float most_slope = std::numeric_limits<float>::infinity();  // b > 0
 };
 
 /// One row of floats: all are [count]; inputs and gates may be any of the

@@ -29,7 +29,8 @@ static HWY_INLINE VF RgLruProduct(VF a, VF b) {
 }
 
 static HWY_INLINE RgLruPullback RgLruBack(const RgLruAt& at, bool begins, VF x,
-                                          VF rate, VF dy, VF dg) {
+                                          VF rate, VF dy, VF dg,
+                                          float most_slope) {
   const DF d;
   const VF flow = begins ? dy : hn::Mul(dy, at.root);  // by i x
   RgLruPullback back;
@@ -38,7 +39,9 @@ static HWY_INLINE RgLruPullback RgLruBack(const RgLruAt& at, bool begins, VF x,
   back.p_r = back.rate = hn::Zero(d);
   if (begins) return back;
   const VF product = hn::Mul(dy, hn::Mul(at.input.below, x));
-  const VF slope = hn::Div(hn::Sub(hn::Set(d, 1.0f), at.square), at.root);
+  const VF inverse =
+      hn::Min(hn::Div(hn::Set(d, 1.0f), at.root), hn::Set(d, 2 * most_slope));
+  const VF slope = hn::Mul(hn::Sub(hn::Set(d, 1.0f), at.square), inverse);
   const auto none = hn::Lt(at.square, hn::Set(d, kRgLruLeastSquare));
   const VF by_g =
       hn::Sub(dg, hn::IfThenZeroElse(none, hn::Mul(product, slope)));
@@ -97,7 +100,7 @@ static void RgLruRowsBack(const RgLruCall& call, const RgLruGradients& g,
         const RgLruPullback back = RgLruBack(
             at, begins,
             LoadPiece<kType>(from(call.x, row * call.x_stride + i), n), rate,
-            flow(g.grad_inputs), flow(g.grad_gates));
+            flow(g.grad_inputs), flow(g.grad_gates), channels.most_slope);
         StorePiece<kType>(back.x, to(g.grad_x, dense + i), n);
         StorePiece<kType>(back.p_i, to(g.grad_input_gates, dense + i), n);
         StorePiece<kType>(back.p_r, to(g.grad_recurrence_gates, dense + i), n);

@@ -53,8 +53,9 @@ RgLruProblem RgLruGatesBackward(const RgLruProblem& p,
     d.p_i[n] = grad_inputs[n] * s * p.x[n] * i * (1 - i);
     d.b_i[c] += d.p_i[n];
     if (begins) continue;
-    const double by_g =
-        grad_gates[n] - grad_inputs[n] * i * p.x[n] * std::exp(2 * g) / s;
+    const double by_g = grad_gates[n] - grad_inputs[n] * i * p.x[n] *
+                                            std::exp(2 * g) *
+                                            std::fmin(1 / s, 2 * p.most_slope);
     d.p_r[n] = by_g * -8 * soft * r * (1 - r);
     d.b_r[c] += d.p_r[n];
     d.Lambda[c] += by_g * -8 * r * LruSigma(p.Lambda[c]);

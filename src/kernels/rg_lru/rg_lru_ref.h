@@ -12,6 +12,7 @@ struct RgLruProblem {
   std::vector<double> x, p_i, p_r;
   std::vector<double> Lambda, b_i, b_r;
   std::vector<bool> begins, kept;
+  double most_slope = 1e300;  // of the root by its square
 };
 
 struct RgLruResult {

@@ -73,7 +73,8 @@ LruOutcome RunLru(const Problem& p, const std::vector<double>& dy,
     kept[row] = p.kept[row];
   }
   RgLruCall call;
-  call.channels = {count, rates.data(), b_i.data(), b_r.data()};
+  call.channels = {count, rates.data(), b_i.data(), b_r.data(),
+                   static_cast<float>(p.most_slope)};
   call.dtype = dtype;
   call.rows = rows;
   call.x = x.view().data;
@@ -109,8 +110,10 @@ LruOutcome RunLru(const Problem& p, const std::vector<double>& dy,
   return found;
 }
 
-void CheckLru(int64_t rows, int64_t count, DType dtype, bool marked) {
-  const Problem p = MakeLru(rows, count, dtype, marked);
+void CheckLru(int64_t rows, int64_t count, DType dtype, bool marked,
+              double most_slope = INFINITY) {
+  Problem p = MakeLru(rows, count, dtype, marked);
+  p.most_slope = most_slope;
   std::mt19937_64 rng(7);
   const std::vector<double> dy = RandomOf(DType::kF32, rows * count, rng);
   const std::vector<double> dg = RandomOf(DType::kF32, rows * count, rng);
@@ -168,6 +171,7 @@ TEST_P(RgLruTest, MatchesTheReference) {
       }
     }
     CheckLru(900, 37, dtype, true);
+    CheckLru(5, 37, dtype, true, 0.75);  // less than half of the slopes
   }
 }
 
@@ -267,6 +271,9 @@ TEST(RgLruArguments, RefusedBeforeWork) {
   bad = call;
   bad.channels.rates = nullptr;
   EXPECT_EQ("rg_lru: rates", where(bad, &y));
+  bad = call;
+  bad.channels.most_slope = 0;
+  EXPECT_EQ("rg_lru: most_slope", where(bad, &y));
   EXPECT_EQ("rg_lru: gated inputs", where(call, nullptr));
   EXPECT_EQ("rg_lru: grad_x", ErrorOf([&] {
                                 RgLruGatesBackward(call, {}, executor, nullptr);

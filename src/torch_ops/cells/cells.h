@@ -12,6 +12,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <limits>
 #include <tuple>
 
 #include "torch_ops/common/call.h"
@@ -28,6 +29,8 @@ struct RgLruGatesCall {
   // [...] bool: rows that forget what was before them, as the first of a
   // sequence does; rows that count. Absent: none, all.
   OptionalTensor begins, kept;
+  // The most that the root's slope by 1 - a^2 may be, above 0.
+  double most_slope = std::numeric_limits<double>::infinity();
 };
 
 /// What the elementwise recurrence takes: inputs and gates [..., C], float32

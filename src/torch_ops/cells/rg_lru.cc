@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <torch/library.h>
 
+#include <optional>
+
 #include "torch_ops/cells/cells.h"
 #include "torch_ops/common/sequences.h"
 #include "torch_ops/common/tensors.h"
@@ -68,10 +70,10 @@ RgLruResults Flat(const T& inputs, const T& input_gates,
                   const Maybe& input_bias, const Maybe& recurrence_bias,
                   const Maybe& begins, const Maybe& kept, const Maybe& lengths,
                   const Maybe& cu_seqlens, const Maybe& initial_state,
-                  bool return_state) {
+                  bool return_state, std::optional<double> most_slope) {
   return WithTorchErrors([&] {
     return Run({{inputs, input_gates, recurrence_gates, Lambda, input_bias,
-                 recurrence_bias, begins, kept},
+                 recurrence_bias, begins, kept, most_slope.value_or(kInfinity)},
                 lengths,
                 cu_seqlens,
                 initial_state,
@@ -85,7 +87,8 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "Tensor Lambda, Tensor? input_bias=None, Tensor? recurrence_bias=None, "
       "Tensor? begins=None, Tensor? kept=None, Tensor? lengths=None, "
       "Tensor? cu_seqlens=None, Tensor? initial_state=None, "
-      "bool return_state=False) -> (Tensor out, Tensor final_state)");
+      "bool return_state=False, float? most_slope=None) -> (Tensor out, Tensor "
+      "final_state)");
 }
 TORCH_LIBRARY_IMPL(tarn, CompositeImplicitAutograd, m) {
   m.impl("rg_lru", TORCH_FN(Flat));

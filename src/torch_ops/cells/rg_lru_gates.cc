@@ -9,6 +9,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <cmath>
+#include <optional>
+
 #include "kernels/rg_lru/rg_lru.h"
 #include "torch_ops/cells/cells.h"
 #include "torch_ops/common/executor.h"
@@ -29,11 +32,13 @@ using T = at::Tensor;
 using Maybe = OptionalTensor;
 // Of the three rows, Lambda and the biases; [0] for what is absent.
 using Gradients = std::tuple<T, T, T, T, T, T>;
+using Slope = std::optional<double>;
 using Signature = Two(const T&, const T&, const T&, const T&, const Maybe&,
-                      const Maybe&, const Maybe&, const Maybe&);
+                      const Maybe&, const Maybe&, const Maybe&, Slope);
 using BackwardSignature = Gradients(const Maybe&, const Maybe&, const T&,
                                     const T&, const T&, const T&, const Maybe&,
-                                    const Maybe&, const Maybe&, const Maybe&);
+                                    const Maybe&, const Maybe&, const Maybe&,
+                                    Slope);
 
 bool Serves(const Call& in) {
   return IsKernelType(in.inputs) &&
@@ -55,7 +60,14 @@ Two Composed(const Call& in) {
   };
   const T rates = at::log_sigmoid(-in.Lambda.to(type)) * kRgLruRate;
   T gates = at::sigmoid(wide(in.recurrence_gates, in.recurrence_bias)) * rates;
-  T roots = (-at::expm1(2 * gates)).clamp_min(1e-30).sqrt();
+  const T squares = -at::expm1(2 * gates);
+  T roots = squares.clamp_min(1e-30).sqrt();
+  if (std::isfinite(in.most_slope)) {
+    // The same value, as a line of that slope.
+    const T line =
+        roots.detach() + in.most_slope * (squares - squares.detach());
+    roots = at::where(roots * (2 * in.most_slope) < 1, line, roots);
+  }
   if (in.begins.has_value()) {
     const T begins = in.begins->unsqueeze(-1);
     roots = at::where(begins, Zero(roots) + 1, roots);
@@ -83,7 +95,8 @@ struct Held {
     rates = EmptyDense({count});
     RgLruRates(DenseFloats(Lambda), count, rates.data_ptr<float>());
     call.channels = {count, rates.const_data_ptr<float>(),
-                     DenseFloats(input_bias), DenseFloats(recurrence_bias)};
+                     DenseFloats(input_bias), DenseFloats(recurrence_bias),
+                     static_cast<float>(in.most_slope)};
     call.dtype = KernelType(inputs);
     call.rows = count == 0 ? 0 : inputs.numel() / count;
     call.x_stride = RowStride(inputs);
@@ -165,7 +178,8 @@ Gradients BackwardMeta(const Maybe&, const Maybe&, const Call& in) {
 Two Dispatch(const Call& in) {
   static const auto op = FindOp<Signature>("tarn::rg_lru_gates");
   return op.call(in.inputs, in.input_gates, in.recurrence_gates, in.Lambda,
-                 in.input_bias, in.recurrence_bias, in.begins, in.kept);
+                 in.input_bias, in.recurrence_bias, in.begins, in.kept,
+                 in.most_slope);
 }
 
 // Arguments that may need a gradient are passed separately, as apply() sees
@@ -181,6 +195,7 @@ struct RgLruFunction : public torch::autograd::Function<RgLruFunction> {
                             in.Lambda, UndefinedOr(in.input_bias),
                             UndefinedOr(in.recurrence_bias),
                             UndefinedOr(in.begins), UndefinedOr(in.kept)});
+    ctx->saved_data["most_slope"] = in.most_slope;
     ctx->set_materialize_grads(false);
     const auto [inputs, gates] = Dispatch(in);
     return {inputs, gates};
@@ -188,6 +203,7 @@ struct RgLruFunction : public torch::autograd::Function<RgLruFunction> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
+    const double most_slope = ctx->saved_data["most_slope"].toDouble();
     const auto call = [&](const variable_list& x) -> Call {
       return {x[0],
               x[1],
@@ -196,7 +212,8 @@ struct RgLruFunction : public torch::autograd::Function<RgLruFunction> {
               NoneOr(x[4]),
               NoneOr(x[5]),
               NoneOr(saved[6]),
-              NoneOr(saved[7])};
+              NoneOr(saved[7]),
+              most_slope};
     };
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
       variable_list found =
@@ -214,7 +231,7 @@ struct RgLruFunction : public torch::autograd::Function<RgLruFunction> {
     const auto [x, p_i, p_r, Lambda, input_bias, recurrence_bias] =
         op.call(NoneOr(grads[0]), NoneOr(grads[1]), in.inputs, in.input_gates,
                 in.recurrence_gates, in.Lambda, in.input_bias,
-                in.recurrence_bias, in.begins, in.kept);
+                in.recurrence_bias, in.begins, in.kept, most_slope);
     return {x,
             p_i,
             p_r,
@@ -241,10 +258,11 @@ Two ForwardAutograd(const Call& in) {
 template <Two (*kForward)(const Call&)>
 Two Flat(const T& inputs, const T& input_gates, const T& recurrence_gates,
          const T& Lambda, const Maybe& input_bias, const Maybe& recurrence_bias,
-         const Maybe& begins, const Maybe& kept) {
+         const Maybe& begins, const Maybe& kept, Slope most_slope) {
   return WithTorchErrors([&] {
-    const Call in = {inputs,     input_gates,     recurrence_gates, Lambda,
-                     input_bias, recurrence_bias, begins,           kept};
+    const Call in = {inputs, input_gates, recurrence_gates,
+                     Lambda, input_bias,  recurrence_bias,
+                     begins, kept,        most_slope.value_or(kInfinity)};
     CheckRgLruGates(in);
     return kForward(in);
   });
@@ -255,10 +273,12 @@ Gradients FlatBackward(const Maybe& grad_inputs, const Maybe& grad_gates,
                        const T& inputs, const T& input_gates,
                        const T& recurrence_gates, const T& Lambda,
                        const Maybe& input_bias, const Maybe& recurrence_bias,
-                       const Maybe& begins, const Maybe& kept) {
+                       const Maybe& begins, const Maybe& kept,
+                       Slope most_slope) {
   return WithTorchErrors([&] {
-    const Call in = {inputs,     input_gates,     recurrence_gates, Lambda,
-                     input_bias, recurrence_bias, begins,           kept};
+    const Call in = {inputs, input_gates, recurrence_gates,
+                     Lambda, input_bias,  recurrence_bias,
+                     begins, kept,        most_slope.value_or(kInfinity)};
     CheckRgLruGates(in);
     return kBackward(grad_inputs, grad_gates, in);
   });
@@ -268,13 +288,14 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def(
       "rg_lru_gates(Tensor inputs, Tensor input_gates, "
       "Tensor recurrence_gates, Tensor Lambda, Tensor? input_bias=None, "
-      "Tensor? recurrence_bias=None, Tensor? begins=None, Tensor? kept=None) "
-      "-> (Tensor gated_inputs, Tensor gates)");
+      "Tensor? recurrence_bias=None, Tensor? begins=None, Tensor? kept=None, "
+      "float? most_slope=None) -> (Tensor gated_inputs, Tensor gates)");
   m.def(
       "rg_lru_gates_backward(Tensor? grad_inputs, Tensor? grad_gates, "
       "Tensor inputs, Tensor input_gates, Tensor recurrence_gates, "
       "Tensor Lambda, Tensor? input_bias, Tensor? recurrence_bias, "
-      "Tensor? begins, Tensor? kept) -> (Tensor inputs_gradient, "
+      "Tensor? begins, Tensor? kept, float? most_slope=None) -> (Tensor "
+      "inputs_gradient, "
       "Tensor input_gates_gradient, Tensor recurrence_gates_gradient, "
       "Tensor Lambda_gradient, Tensor input_bias_gradient, "
       "Tensor recurrence_bias_gradient)");
@@ -325,6 +346,10 @@ void CheckRgLruGates(const RgLruGatesCall& in) {
     wants.Device(name, *x);
     wants.Floating(name, *x);
     wants.Sizes(name, *x, {sizes.back()});
+  }
+  if (!(in.most_slope > 0)) {
+    throw ArgumentError(wants.Argument("most_slope"), "a number above 0",
+                        StrCat(in.most_slope));
   }
   for (const auto& [name, x] :
        {std::pair{"begins", in.begins}, std::pair{"kept", in.kept}}) {
