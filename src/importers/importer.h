@@ -93,6 +93,8 @@ void ReadRotary(PublishedConfig& from, ModelConfig& config,
                 double base = 10000.0);
 /// The keys of a model without partial rotation, as transformers 5 writes them.
 void PublishRotary(const ModelConfig& config, PublishedKeys& to);
+/// With the part that rotates; view: of a layer of softmax attention.
+void PublishPartialRotary(const ModelConfig& view, PublishedKeys& to);
 /// The same of a model with layers of full attention, whose frequencies become
 /// the model's, and layers with a window. Returns the base of the latter, 0:
 /// the model's. sliding_key: of a file of transformers 4; null: rope_theta.

@@ -28,6 +28,15 @@ nlohmann::json KeysOfLayer(const ModelConfig& config, int64_t layer) {
   return nlohmann::json::parse(LayerViewText(config, layer));
 }
 
+// Heads of keys have two ways to say that all heads have some.
+void CountKeyHeads(nlohmann::json& layer) {
+  const auto shared = layer.find("key_heads");
+  const auto heads = layer.find("n_heads");
+  if (shared != layer.end() && heads != layer.end() && *shared == 0) {
+    *shared = *heads;
+  }
+}
+
 // What differs between a configuration and what its published keys say.
 struct Difference {
   int count = 0;
@@ -42,8 +51,9 @@ Difference Compare(const ModelConfig& given, const ModelConfig& read) {
     return {1, "n_layers", StrCat(read.n_layers), StrCat(given.n_layers)};
   }
   for (int64_t i = 0; i < given.n_layers; ++i) {
-    const nlohmann::json ours = KeysOfLayer(given, i);
-    const nlohmann::json theirs = KeysOfLayer(read, i);
+    nlohmann::json ours = KeysOfLayer(given, i);
+    nlohmann::json theirs = KeysOfLayer(read, i);
+    for (nlohmann::json* layer : {&ours, &theirs}) CountKeyHeads(*layer);
     for (const auto& [key, value] : ours.items()) {
       const auto found = theirs.find(key);
       if (found != theirs.end() && SameValue(value, *found)) continue;

@@ -1,0 +1,195 @@
+"""Every way in which tarn runs a published model, and how far each is from the classes that
+define it: logits at once, in pieces, by steps and from a state file, after import, as a
+module, the gradients of all weights, and logits of what is exported. Imports torch and
+transformers: for test files that skip first."""
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+import numpy as np
+import programs
+import published
+import safetensors.torch
+import torch
+import transformers
+
+import tarn
+from tarn import runtime
+
+TOKENS = np.random.default_rng(1).integers(0, published.VOCAB, 200)
+# The most that a float32 way may differ: the root mean square, any logit, both parts of
+# the logits' root mean square, the divergence of any token in nats, gradients of a tensor
+# in parts of its norm.
+BOUNDS = {"rms": 1e-5, "max": 2e-4, "KL": 1e-9, "gradients": 2e-5}
+
+
+def tarn_program(*arguments):
+    done = subprocess.run(
+        [str(programs.BUILD / "tarn"), *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def difference(given, wanted):
+    """rms, max and KL of logits [T, vocabulary]."""
+    given, wanted = np.asarray(given, np.float64), np.asarray(wanted, np.float64)
+    size = np.sqrt(np.mean(wanted**2))
+    error = np.abs(given - wanted)
+
+    def logs(rows):
+        rows = rows - rows.max(-1, keepdims=True)
+        return rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+
+    ours, theirs = logs(given), logs(wanted)
+    divergence = (np.exp(theirs) * (theirs - ours)).sum(-1)
+    return {
+        "rms": float(np.sqrt(np.mean(error**2)) / size),
+        "max": float(error.max() / size),
+        "KL": float(np.abs(divergence).max()),
+    }
+
+
+def runtime_logits(folder):
+    """Of a directory, by the ways of the runtime."""
+    opened = runtime.Model(folder)
+    ways = {"at once": opened.score(opened.state(), TOKENS)}
+    state = opened.state()
+    pieces = [opened.score(state, piece) for piece in np.split(TOKENS, [1, 7, 100])]
+    ways["pieces"] = np.concatenate(pieces)
+    state = opened.state()
+    rows = [opened.step(state, int(token)) for token in TOKENS[:110]]
+    file = folder / "state"
+    state.save(file)
+    left = opened.load_state(file)
+    file.unlink()
+    ways["steps, state file"] = np.concatenate(
+        [np.stack(rows), np.stack([opened.step(left, int(token)) for token in TOKENS[110:]])]
+    )
+    return ways
+
+
+def tensors(folder):
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+def loss_of(logits):
+    """One that weighs all logits."""
+    return (logits * torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))).mean()
+
+
+def definer_gradients(model, folder):
+    """Those of the class's autograd under the names of the file, where the weights were.
+    Of tensors that are no parameters there are none."""
+    with torch.no_grad():
+        kept = [weight.clone() for weight in model.parameters()]
+        for weight in model.parameters():
+            weight.copy_(torch.zeros_like(weight) if weight.grad is None else weight.grad)
+    model.save_pretrained(folder)
+    with torch.no_grad():
+        for weight, before in zip(model.parameters(), kept, strict=True):
+            weight.copy_(before)
+
+
+def gradient_difference(model, folder, gradients):
+    """The worst of all tensors of a file. What importing does to numbers is found with
+    numbers that tell where they come from: each of tarn's is one of the file's times a
+    factor plus a term, so that a gradient goes back the same way.
+    model: of tarn, with gradients. folder: of the weights, gradients: of the definer's."""
+    stored, wanted = tensors(folder), tensors(gradients)
+    count = sum(tensor.numel() for tensor in stored.values())
+
+    def imported(number):
+        """tarn's tensors from a file of other numbers."""
+        other = gradients.with_name("numbers")
+        shutil.rmtree(other, ignore_errors=True)
+        other.mkdir()
+        shutil.copy(folder / "config.json", other)
+        first, filled = 0, {}
+        for name, tensor in stored.items():
+            end = first + tensor.numel()
+            filled[name] = number(first, end).reshape(tensor.shape)
+            first = end
+        safetensors.torch.save_file(filled, other / "model.safetensors", {"format": "pt"})
+        return tarn.load_model(other).state_dict()
+
+    terms = imported(lambda first, end: torch.zeros(end - first))
+    factors = imported(lambda first, end: torch.ones(end - first))
+    places = imported(lambda first, end: torch.arange(first, end, dtype=torch.float32))
+    ours = torch.zeros(count, dtype=torch.float64)
+    for name, weight in model.named_parameters():
+        term = terms[name].double()
+        factor = (factors[name].double() - term).flatten()
+        used = factor != 0
+        if weight.grad is None:
+            assert not used.any(), name
+            continue
+        place = ((places[name].double() - term).flatten()[used] / factor[used]).round().long()
+        ours.index_add_(0, place, weight.grad.double().flatten()[used] * factor[used])
+    worst, first = 0.0, 0
+    for name, tensor in wanted.items():
+        end = first + tensor.numel()
+        given = ours[first:end].reshape(tensor.shape)
+        first = end
+        if torch.equal(tensor, stored[name]):
+            continue  # no parameter
+        size = tensor.double().norm()
+        error = float((given - tensor.double()).norm() / (size if size > 0 else 1.0))
+        if error > worst:
+            worst, name_of_worst = error, name
+    return {"gradients": worst, "tensor": name_of_worst if worst > 0 else ""}
+
+
+def definer_logits(model, gradients=None):
+    """[T, vocabulary]; gradients: the folder that gets those of all weights."""
+    model.zero_grad()
+    logits = model(torch.tensor(TOKENS)[None], use_cache=False).logits
+    if gradients is not None:
+        loss_of(logits).backward()
+        definer_gradients(model, gradients)
+    return logits[0].detach().numpy()
+
+
+def module_differences(folder, wanted, gradients):
+    model = tarn.load_model(folder)
+    logits = model(torch.tensor(TOKENS)[None])
+    found = difference(logits[0].detach(), wanted)
+    loss_of(logits).backward()
+    return found | gradient_difference(model, folder, gradients)
+
+
+def export(kind, folder, out):
+    tarn_program("export", folder, "--to", "hf", "--type", kind, "--out", out)
+
+
+def exported_differences(kind, ours, theirs, wanted, back):
+    """Of the class that reads what is exported, and of the tensors it reads. A directory
+    is exported and, as it is, a published one: both give the same."""
+    export(kind, ours, back)
+    opened = transformers.AutoModelForCausalLM.from_pretrained(back, dtype=torch.float32)
+    found = difference(definer_logits(opened.eval()), wanted)
+    before, after = tensors(theirs), tensors(back)
+    found["same tensors"] = before.keys() == after.keys() and all(
+        torch.equal(tensor, after[name]) for name, tensor in before.items()
+    )
+    return found
+
+
+def differences_of(kind, model, scratch):
+    """A way -> what it differs by, of a model of transformers."""
+    theirs, ours, gradients = (scratch / name for name in ("theirs", "ours", "gradients"))
+    model.save_pretrained(theirs)
+    wanted = definer_logits(model, gradients)
+    found = {}
+    ways = runtime_logits(theirs)
+    for way, logits in ways.items():
+        found[way] = difference(logits, wanted)
+    tarn_program("import", theirs, "--out", ours)
+    for way, logits in runtime_logits(ours).items():
+        # Bit for bit what the published directory gives.
+        assert np.array_equal(logits.view(np.uint32), ways[way].view(np.uint32)), way
+    found["module"] = module_differences(theirs, wanted, gradients)
+    found["export"] = exported_differences(kind, ours, theirs, wanted, scratch / "back")
+    return found
