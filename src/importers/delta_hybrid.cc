@@ -110,7 +110,7 @@ void AddOlmoDelta(const ModelConfig& view, const std::string& own,
 void AddOlmoNorm(const std::string& own, const std::string& theirs,
                  const std::string& other, PublishedTensors& from,
                  ImportedTensors& to) {
-  to.AddLinear(from, own, from.Has(theirs + ".weight") ? theirs : other);
+  to.AddLinear(from, own, from.Has(other + ".weight") ? other : theirs);
 }
 
 void OlmoHybridTensors(const ModelConfig& config, PublishedTensors& from,

@@ -224,9 +224,8 @@ void GptNeoXTensors(const ModelConfig& config, PublishedTensors& from,
     AddNorm(from, own + "norm2", theirs + "post_attention_layernorm", to);
   }
   AddNorm(from, "norm", root + "final_layer_norm", to);
-  const char* const published = "embed_out.weight";
-  to.AddHead(from, from.Has(published) ? published : "lm_head.weight",
-             embedding);
+  const char* const other = "lm_head.weight";
+  to.AddHead(from, from.Has(other) ? other : "embed_out.weight", embedding);
 }
 
 }  // namespace

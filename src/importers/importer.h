@@ -71,8 +71,7 @@ struct Mamba2Factors {
 void AddMamba2(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to, const Mamba2Factors& factors = {});
-/// The same of a Mamba-1 mixer; the weights of its selection's norms are 1
-/// where the file lacks them.
+/// The same of a Mamba-1 mixer.
 void AddMamba1(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);

@@ -246,7 +246,8 @@ void AddKimiParts(const ModelConfig& view, const std::string& own,
   const std::string sparse = theirs + "block_sparse_moe.";
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
   const char* first = mixed ? "gate.weight" : "gate_proj.weight";
-  const std::string root = from.Has(sparse + first) ? sparse : theirs + "mlp.";
+  const std::string other = theirs + "mlp.";
+  const std::string root = from.Has(other + first) ? other : sparse;
   if (!mixed) {
     AddGatedUnit(own, root, kProjNames, from, to);
     return;

@@ -147,13 +147,14 @@ void PublishLfm2(const ModelConfig& config, PublishedKeys& to) {
 void PublishLfm2Moe(const ModelConfig& config, PublishedKeys& to) {
   const ModelConfig mixed = FirstViewWithPart(config, "moe");
   PublishLfm(config, to);
+  int64_t dense = 0;
+  while (dense < config.n_layers && !HasPart(config, dense, "moe")) ++dense;
+  to["num_dense_layers"] = dense;
+  if (dense == config.n_layers) return;
   PublishChoice(mixed, to);
   to["num_experts"] = KeyOf<int64_t>(mixed, "experts");
   to["use_expert_bias"] = KeyOf<int64_t>(mixed, "router") == 2;
   to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
-  int64_t dense = 0;
-  while (dense < config.n_layers && !HasPart(config, dense, "moe")) ++dense;
-  to["num_dense_layers"] = dense;
 }
 
 // Rows of in_proj: the gates before the convolution, those after it, and what

@@ -197,8 +197,9 @@ void MinimaxTensors(const ModelConfig& config, PublishedTensors& from,
              LogDecay(view, theirs + "self_attn.", i, from));
     }
     const std::string sparse = theirs + "block_sparse_moe.";
+    const std::string other = theirs + "mlp.";
     const std::string mixture =
-        from.Has(sparse + "gate.weight") ? sparse : theirs + "mlp.";
+        from.Has(other + "gate.weight") ? other : sparse;
     to.Add(own + "router.weight",
            Times(from(mixture + "gate.weight"), mixture_in));
     AddExperts(view, own, mixture + "experts.", kNames, from, to, mixture_in,

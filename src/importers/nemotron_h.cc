@@ -235,7 +235,7 @@ void NemotronHTensors(const ModelConfig& config, PublishedTensors& from,
                       ImportedTensors& to) {
   // transformers 5 calls it "model." in memory, and files "backbone.".
   const std::string root =
-      from.Has("backbone.norm_f.weight") ? "backbone." : "model.";
+      from.Has("model.norm_f.weight") ? "model." : "backbone.";
   from.Skip("mtp.");  // layers that predict the tokens after the next
   to.Add("value_embedding.weight", from(root + "embeddings.weight"));
   int64_t block = 0;
