@@ -81,7 +81,7 @@ def changed(folder, **keys):
     return folder
 
 
-@pytest.mark.parametrize(("kind", "keys"), cases.CASES, ids=cases.NAMES)
+@pytest.mark.parametrize(("kind", "keys"), cases.CASES[::4], ids=cases.NAMES[::4])
 def test_there_and_back(kind, keys, tmp_path):
     model = published.random_model(kind, keys)
     model.save_pretrained(tmp_path / "theirs")
