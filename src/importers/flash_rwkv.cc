@@ -1,4 +1,5 @@
 // RWKV-7 and RWKV-6 as flash-linear-attention has them.
+#include <algorithm>
 #include <cmath>
 
 #include "core/text.h"
@@ -6,6 +7,8 @@
 
 namespace tarn {
 namespace {
+
+constexpr int64_t kInputs = 5;  // of RWKV-6's maps, each with a shift
 
 // The key's rank; where the file says null, a multiple of 32 that grows with
 // the root of the width.
@@ -96,10 +99,16 @@ void PublishRwkv7(const ModelConfig& config, PublishedKeys& to) {
   PublishRwkv(config, to);
   to["head_dim"] = config.d_key;
   to["num_heads"] = config.n_heads;
-  to["decay_low_rank_dim"] = KeyOf<int64_t>(config, "gate_rank");
-  to["gate_low_rank_dim"] = KeyOf<int64_t>(config, "output_gate_rank");
-  to["a_low_rank_dim"] = KeyOf<int64_t>(config, "rate_rank");
-  to["v_low_rank_dim"] = KeyOf<int64_t>(config, "value_rank");
+  // The first layer mixes in no values of a layer before.
+  const ModelConfig last = LayerView(config, config.n_layers - 1);
+  const auto rank = [&](const char* key, const char* name) {
+    to[key] = std::max<int64_t>(
+        1, RowsOfWeight(last, StrCat(name, "_down_projection.weight")));
+  };
+  rank("decay_low_rank_dim", "decay");
+  rank("gate_low_rank_dim", "gate");
+  rank("a_low_rank_dim", "rate");
+  rank("v_low_rank_dim", "value");
   to["fuse_norm"] = KeyOf<double>(config, "unit_eps") == 1e-6;
 }
 
@@ -107,8 +116,9 @@ void PublishRwkv6(const ModelConfig& config, PublishedKeys& to) {
   const ModelConfig view = FlashView(config);
   PublishRwkv(config, to);
   PublishFlashHeads(view, to);
-  to["gate_low_rank_dim"] = KeyOf<int64_t>(view, "gate_rank");
-  to["proj_low_rank_dim"] = KeyOf<int64_t>(view, "shift_rank");
+  to["gate_low_rank_dim"] = RowsOfWeight(view, "decay_down_projection.weight");
+  to["proj_low_rank_dim"] =
+      RowsOfWeight(view, "shift_down_projection.weight") / kInputs;
 }
 
 // The shares of the row before, in tarn's order. Early files hold them in one
@@ -117,13 +127,15 @@ WeightPart Shifts(int64_t d_model, const std::string& theirs,
                   PublishedTensors& from) {
   std::vector<WeightPart> rows;
   if (from.Has(theirs + "x_x")) {
-    const WeightPart all = from.Reshaped(theirs + "x_x", {6, d_model}, {6, 1, 1, d_model});
+    const WeightPart all =
+        from.Reshaped(theirs + "x_x", {6, d_model}, {6, 1, 1, d_model});
     for (const int64_t row : {0, 1, 2, 3, 5, 4}) {
       rows.push_back(all.Rows({row, row + 1}));
     }
   } else {
     for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_g", "x_a"}) {
-      rows.push_back(from.Reshaped(theirs + name, {1, d_model}, {1, 1, d_model}));
+      rows.push_back(
+          from.Reshaped(theirs + name, {1, d_model}, {1, 1, d_model}));
     }
   }
   return WeightPart::Stacked(rows);
@@ -157,7 +169,6 @@ void AddRwkv7(const ModelConfig& view, const std::string& own,
 void AddRwkv6(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
-  constexpr int64_t kInputs = 5;
   const int64_t rank = KeyOf<int64_t>(view, "shift_rank");
   to.Add(own + "token_shift", from(theirs + "x_bias"));
   to.Add(own + "shift_base", from(theirs + "x_proj.0.mu"));

@@ -163,8 +163,7 @@ void AddPacked(const ModelConfig& view, const std::string& own,
 // GPT-2 stores matrices [in, out].
 void Gpt2Tensors(const ModelConfig& config, PublishedTensors& from,
                  ImportedTensors& to) {
-  const std::string root =
-      from.Has("wte.weight") ? "" : "transformer.";
+  const std::string root = from.Has("wte.weight") ? "" : "transformer.";
   const int64_t d_model = config.d_model;
   const auto add = [&](const std::string& own, const std::string& theirs,
                        int64_t in, int64_t out) {

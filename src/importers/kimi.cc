@@ -1,6 +1,7 @@
 // Kimi Linear (arXiv 2510.26692): three layers of KDA to one of latent
 // attention without positions, each before a mixture of experts, whose router
 // is DeepSeek-V3's.
+#include <algorithm>
 #include <set>
 
 #include "config/bounds.h"
@@ -184,8 +185,9 @@ void PublishKimiLinear(const ModelConfig& config, PublishedKeys& to) {
   to["linear_conv_kernel_dim"] = KeyOf<int64_t>(kda, "conv_width");
   PublishChoice(mixed, to);
   to["num_local_experts"] = KeyOf<int64_t>(mixed, "experts");
-  to["n_shared_experts"] = KeyOf<int64_t>(mixed, "d_shared") /
-                           KeyOf<int64_t>(mixed, "d_expert");
+  to["n_shared_experts"] =
+      KeyOf<int64_t>(mixed, "d_shared") /
+      std::max<int64_t>(1, KeyOf<int64_t>(mixed, "d_expert"));
   to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
   for (int64_t i = 0; i < config.n_layers; ++i) {
     to["mlp_layer_types"].push_back(HasPart(config, i, "moe") ? "sparse"

@@ -93,7 +93,7 @@ void PublishExpand(const ModelConfig& config, PublishedKeys& to) {
 void PublishMamba(const ModelConfig& config, PublishedKeys& to) {
   PublishStack(config, to);
   PublishExpand(config, to);
-  to["time_step_rank"] = KeyOf<int64_t>(config, "gate_rank");
+  to["time_step_rank"] = RowsOfWeight(config, "decay_down_projection.weight");
 }
 
 void PublishFalconMamba(const ModelConfig& config, PublishedKeys& to) {

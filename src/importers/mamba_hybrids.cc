@@ -111,7 +111,7 @@ void PublishJamba(const ModelConfig& config, PublishedKeys& to) {
       experts ? KeyOf<int64_t>(mixed, "experts_per_token") : 1;
   to["mamba_expand"] = mamba.n_heads * mamba.d_value / config.d_model;
   to["mamba_d_state"] = mamba.d_key;
-  to["mamba_dt_rank"] = KeyOf<int64_t>(mamba, "gate_rank");
+  to["mamba_dt_rank"] = RowsOfWeight(mamba, "decay_down_projection.weight");
   to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
   to["mamba_conv_bias"] = true;
   to["mamba_proj_bias"] = KeyOf<bool>(mamba, "recurrent_in_bias");

@@ -208,8 +208,7 @@ void PublishNemotronH(const ModelConfig& config, PublishedKeys& to) {
   if (mixed.feed_forward != FeedForwardOf("moe")) return;
   PublishChoice(mixed, to);
   to["n_routed_experts"] = KeyOf<int64_t>(mixed, "experts");
-  to["moe_shared_expert_intermediate_size"] =
-      KeyOf<int64_t>(mixed, "d_shared");
+  to["moe_shared_expert_intermediate_size"] = KeyOf<int64_t>(mixed, "d_shared");
   to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
 }
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "config/mixer_spec.h"
+
 namespace tarn {
 namespace {
 
@@ -41,6 +43,13 @@ bool HasPart(const ModelConfig& config, int64_t layer, const char* part) {
 int64_t KeyHeadsOf(const ModelConfig& view) {
   const int64_t shared = KeyOf<int64_t>(view, "key_heads");
   return shared == 0 ? view.n_heads : shared;
+}
+
+int64_t RowsOfWeight(const ModelConfig& view, const std::string& name) {
+  for (const auto& [own, shape] : Spec(view.attention).weights(view)) {
+    if (own == name) return shape[0];
+  }
+  return 0;
 }
 
 double FactorOf(int64_t part, int64_t whole) {
@@ -103,8 +112,8 @@ void PublishRotaryByType(const ModelConfig& config, PublishedKeys& to) {
   PublishRotary(config, full);
   double base = 0;  // 0: the model's
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    base = std::max(base,
-                    KeyOf<double>(LayerView(config, i), "own_rotary_base"));
+    base =
+        std::max(base, KeyOf<double>(LayerView(config, i), "own_rotary_base"));
   }
   to["rope_parameters"] = {
       {"full_attention", full["rope_parameters"]},

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,8 @@ bool HasMixer(const ModelConfig& config, int64_t layer, const char* mixer);
 bool HasPart(const ModelConfig& config, int64_t layer, const char* part);
 /// Heads of keys of a view, which its key says as 0 where all heads have some.
 int64_t KeyHeadsOf(const ModelConfig& view);
+/// Rows of a weight of a view's mixer; 0 where it has none of this name.
+int64_t RowsOfWeight(const ModelConfig& view, const std::string& name);
 /// The factor by which `whole` becomes `part` where the product is rounded
 /// down.
 double FactorOf(int64_t part, int64_t whole);

@@ -19,9 +19,9 @@ int64_t RowsOfGroup(const std::vector<int64_t>& heights) {
 
 WeightPart WithRows(PublishedTensors& from, const std::string& name,
                     int64_t rows, int64_t columns) {
-  WeightPart part = from.Named(name, columns == 0
-                                         ? std::vector<int64_t>{rows}
-                                         : std::vector<int64_t>{rows, columns});
+  WeightPart part =
+      from.Named(name, columns == 0 ? std::vector<int64_t>{rows}
+                                    : std::vector<int64_t>{rows, columns});
   if (!part.shape().empty() && part.shape()[0] == rows) return part;
   throw FormatError(from.Where(name), StrCat(rows, " rows"),
                     StrCat("shape ", ShapeText(part.shape())));

@@ -98,8 +98,8 @@ void PublishXlstm(const ModelConfig& config, PublishedKeys& to) {
   PublishStackSizes(config, to);
   to["num_heads"] = config.n_heads;
   to["qk_dim_factor"] = FactorOf(config.n_heads * config.d_key, config.d_model);
-  to["v_dim_factor"] = FactorOf(config.n_heads * config.d_value,
-                                config.d_model);
+  to["v_dim_factor"] =
+      FactorOf(config.n_heads * config.d_value, config.d_model);
   to["ffn_proj_factor"] = FactorOf(config.d_ff, config.d_model);
   to["ffn_round_up_to_multiple_of"] = 1;
   to["norm_eps"] = config.norm_eps;
@@ -124,7 +124,8 @@ void AddMlstm(const ModelConfig& config, const std::string& own,
     }
     for (const char* part : {".weight", ".bias"}) {
       const GroupedRows gates(from, StrCat(theirs, "ifgate_preact", part), 1,
-                              {heads, heads}, part[1] == 'b' ? 0 : config.d_model);
+                              {heads, heads},
+                              part[1] == 'b' ? 0 : config.d_model);
       to.Add(StrCat(own, "input_projection", part), gates[0]);
       to.Add(StrCat(own, "forget_projection", part), gates[1]);
     }
@@ -174,8 +175,7 @@ void XlstmTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> XlstmImporters() {
-  return {{"xlstm", ReadXlstm, XlstmTensors, "xLSTMForCausalLM",
-           PublishXlstm}};
+  return {{"xlstm", ReadXlstm, XlstmTensors, "xLSTMForCausalLM", PublishXlstm}};
 }
 
 }  // namespace tarn

@@ -165,9 +165,7 @@ def differences_of(kind, model, scratch):
     wanted = definer_logits(model, gradients)
     found = own_differences(theirs, wanted, gradients, scratch / "ours")
     export(kind, scratch / "ours", scratch / "back")
-    back = transformers.AutoModelForCausalLM.from_pretrained(
-        scratch / "back", dtype=torch.float32
-    )
+    back = transformers.AutoModelForCausalLM.from_pretrained(scratch / "back", dtype=torch.float32)
     found["export"] = difference(definer_logits(back.eval()), wanted)
     return found
 

@@ -33,6 +33,7 @@ DOCS = HERE.parents[2] / "docs"
 PAGE = DOCS / "models-supported.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 MODELS_OF_A_TYPE = 3
+ROOM = 5  # of the page's bounds above what was measured
 
 # Published models of a type, most used first.
 EXAMPLES = {
@@ -66,13 +67,13 @@ EXAMPLES = {
     "bamba": "Bamba 9B",
     "jamba": "Jamba 1.5, Jamba Reasoning",
     "nemotron_h": "Nemotron-H, Nemotron Nano 2 and 3",
-    "gated_deltanet": "models trained with flash-linear-attention",
+    "gated_deltanet": "models trained with the package",
     "delta_net": "DeltaNet 1.3B",
-    "kda": "models trained with flash-linear-attention",
-    "gla": "GLA 340M to 2.7B",
-    "retnet": "RetNet 1.3B and 2.7B of the package",
+    "kda": "models trained with the package",
+    "gla": "GLA 1.3B and 2.7B",
+    "retnet": "RetNet 1.3B and 2.7B",
     "hgrn2": "HGRN2 1.3B",
-    "rwkv7": "RWKV-7 Goose World and Pile",
+    "rwkv7": "RWKV-7 Goose",
     "rwkv6": "RWKV-6 Finch",
 }
 # A model that also reads pictures -> its text model, which tarn opens.
@@ -152,22 +153,34 @@ def descriptions():
     return found
 
 
-def worst(kind, name, of):
-    return max(numbers.get(name, 0.0) for model in measured[kind] for way, numbers in model.items()
-               if (way == "export") == of)  # fmt: skip
-
-
-def room(value):
-    """A power of ten well above a difference."""
-    if value == 0:
-        return "0"
-    return f"{10.0 ** int(np.ceil(np.log10(3 * value))):.0e}"
+COLUMNS = (
+    ("rms", False), ("max", False), ("KL", False), ("gradients", False), ("a gradient", False),
+    ("max", True),  # of what is exported
+)  # fmt: skip
 
 
 def columns(kind):
-    """The differences of a row, in the page's order."""
-    names = ["rms", "max", "KL", "gradients", "a gradient"]
-    return [worst(kind, name, False) for name in names] + [worst(kind, "max", True)]
+    """The worst differences of a row."""
+    return [
+        max(
+            numbers.get(name, 0.0)
+            for model in measured[kind]
+            for way, numbers in model.items()
+            if (way == "export") == of_export
+        )
+        for name, of_export in COLUMNS
+    ]
+
+
+def bounds_of(kind):
+    """Powers of ten well above the differences, or the bounds of all types."""
+    found = []
+    for value, (name, _) in zip(columns(kind), COLUMNS, strict=True):
+        power = int(np.ceil(np.log10(ROOM * value))) if value > 0 else None
+        most = ways.BOUNDS[name]
+        bound = 0 if power is None else min(float(f"1e{power}"), most)
+        found.append(f"{bound:.0e}".replace("e-0", "e-") if bound else "0")
+    return found
 
 
 def row(kind, bounds):
@@ -177,7 +190,9 @@ def row(kind, bounds):
     if kind in package.MODELS and kind not in accelerated.MODELS:
         of_class = "`install_as_fla`"
     what, limits = descriptions()[kind]
-    names = ", ".join(f"`{name}`" for name in [kind, *(w for w, t in WRAPPERS.items() if t == kind)])
+    names = ", ".join(
+        f"`{name}`" for name in [kind, *(w for w, t in WRAPPERS.items() if t == kind)]
+    )
     cells = [names, EXAMPLES[kind], str(len(measured[kind])), *bounds, of_class, limits]
     return "| " + " | ".join(cells) + " |"
 
@@ -226,7 +241,7 @@ class Writer:
             print(f"{PAGE} stays as it is: not measured {sorted(missing)}", file=sys.stderr)
             return
         intro = PAGE.read_text().partition(BEGIN)[0]  # people write what is before the table
-        lines = [module.row(kind, list(map(room, module.columns(kind)))) for kind in EXAMPLES]
+        lines = [module.row(kind, module.bounds_of(kind)) for kind in EXAMPLES]
         PAGE.write_text("\n".join([intro + BEGIN, *HEAD, *lines, END, ""]))
 
 
