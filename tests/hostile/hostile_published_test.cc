@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -116,6 +117,8 @@ class HostilePublished : public ::testing::Test {
     return false;
   }
 
+  void ExpectKeyOf(const std::string& config);
+
   std::filesystem::path root_;
   std::vector<PublishedFiles> originals_;
   std::string last_;  // what the last command wrote
@@ -183,7 +186,14 @@ TEST_F(HostilePublished, Mutations) {
     }
     const std::string dir = Put(files);
     bool valid = true;
-    for (const auto& arguments : Commands(dir)) valid &= Check(arguments);
+    const auto commands = Commands(dir);
+    for (size_t c = 0; c < commands.size(); ++c) {
+      // A process takes a while under a sanitizer: there each directory is
+      // given to the first command and to one of the others.
+      const size_t other = 1 + static_cast<size_t>(i) % (commands.size() - 1);
+      if (kMutations > 1000 && c != 0 && c != other) continue;
+      valid &= Check(commands[c]);
+    }
     refused += !valid;
     working += valid;
   }
@@ -194,6 +204,16 @@ TEST_F(HostilePublished, Mutations) {
   EXPECT_GT(working, kMutations / 20);
 }
 
+// What is refused in config.json is refused by a key of that file.
+void HostilePublished::ExpectKeyOf(const std::string& config) {
+  constexpr const char* kFile = "/config.json: ";
+  const size_t at = last_.find(kFile), end = last_.find(": want ");
+  if (at == std::string::npos || end == std::string::npos || end < at) return;
+  std::string key = last_.substr(at + std::strlen(kFile), end - at - std::strlen(kFile));
+  key = key.substr(key.rfind(' ') + 1);  // after those that it lies in
+  EXPECT_NE(config.find(StrCat("\"", key, "\":")), std::string::npos) << last_;
+}
+
 // Every number of every config.json becomes one that asks for a lot.
 TEST_F(HostilePublished, GiantNumbers) {
   static constexpr const char* kGiants[] = {
@@ -201,16 +221,16 @@ TEST_F(HostilePublished, GiantNumbers) {
   size_t tried = 0;
   for (const PublishedFiles& original : originals_) {
     const std::string& text = original.at("config.json");
-    constexpr const char* kDigits = "0123456789.";
+    constexpr const char* kDigits = "0123456789";
     for (size_t at = text.find_first_of(kDigits, 0); at != std::string::npos;) {
-      const size_t end = text.find_first_not_of(kDigits, at);
+      const size_t end = text.find_first_not_of("0123456789.e+-", at);
       if (text[at - 1] == ':' || text[at - 1] == ',' || text[at - 1] == '[') {
         PublishedFiles files = original;
         const char* const giant = kGiants[tried++ % std::size(kGiants)];
         files["config.json"].replace(at, end - at, giant);
         SCOPED_TRACE(files.at("config.json"));
         const std::string dir = Put(files);
-        Check({"verify", dir});
+        if (!Check({"verify", dir})) ExpectKeyOf(files.at("config.json"));
         Check({"info", dir});
       }
       at = text.find_first_of(kDigits, end);
