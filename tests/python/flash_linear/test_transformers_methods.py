@@ -1,0 +1,310 @@
+"""The functions and methods that tarn.accelerate_transformers() replaces, one by one, against
+those that it replaces: states that go on, positions, modes, smaller types."""
+
+import importlib
+import subprocess
+import sys
+import types
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+from tarn import _transformers_methods as methods  # noqa: E402
+
+# Of norms. A smaller type is compared with their form in float32, of the same numbers.
+TOLERANCE = {torch.float32: 5e-5, torch.bfloat16: 2e-2}
+
+
+def file(folder):
+    return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
+
+
+def config(folder, stem, **options):
+    found = importlib.import_module(f"transformers.models.{folder}.configuration_{folder}")
+    return getattr(found, stem + "Config")(**options)
+
+
+@pytest.fixture(autouse=True)
+def originals():
+    methods.restore()
+    yield
+    methods.restore()
+
+
+def both(call, dtype=None):
+    """The results of a call by their form, and by tarn's in this dtype."""
+    if dtype is None:
+        theirs = call()
+        methods.install()
+        return theirs, call()
+    theirs = call(torch.float32)
+    methods.install()
+    return theirs, call(dtype)
+
+
+def agree(theirs, ours, dtype=torch.float32):
+    assert type(ours) is type(theirs)
+    if isinstance(theirs, torch.Tensor):
+        assert ours.shape == theirs.shape
+        assert dtype != torch.float32 or ours.dtype == theirs.dtype
+        distance = (ours.float() - theirs.float()).norm()
+        assert distance <= TOLERANCE[dtype] * theirs.float().norm() + 1e-7
+    elif isinstance(theirs, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for one, other in zip(theirs, ours):
+            agree(one, other, dtype)
+    else:
+        assert ours == theirs
+
+
+def drawn(module):
+    draw = torch.Generator().manual_seed(1)
+    for weight in module.parameters():
+        weight.data = (0.3 * torch.randn(weight.shape, generator=draw)).bfloat16().float()
+    return module
+
+
+def rows(*shape, dtype=torch.float32, seed=0):
+    """Numbers that every type holds."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=draw).bfloat16().to(dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("seq_len", [1, 5, 70])
+def test_convolution(dtype, seq_len):
+    module = file("lfm3")
+
+    def call(dtype):
+        x = rows(2, 6, seq_len, dtype=dtype)
+        weight, kept = rows(6, 7, dtype=dtype), rows(2, 6, 7, dtype=dtype)
+        with torch.no_grad():
+            return (
+                module.causal_conv1d_fn(x, weight, seq_idx=None),
+                module.causal_conv1d_update(x[..., :1], kept, weight),
+                kept,
+            )
+
+    agree(*both(call, dtype), dtype)
+
+
+def test_convolution_of_other_widths_and_activations():
+    module = file("lfm3")
+    x = rows(2, 6, 12)
+
+    def call():
+        wide, narrow = rows(6, 9), rows(6, 3)
+        return module.causal_conv1d_fn(x, wide), module.causal_conv1d_fn(x, narrow, None, "gelu")
+
+    theirs, ours = both(call)
+    assert all(torch.equal(one, other) for one, other in zip(theirs, ours))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("lengths", [(40,), (33, 1), (7, 20, 1)])
+def test_lightning(dtype, lengths):
+    module = file("minimax")
+    words = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3}
+    words |= {"head_dim": 16, "block_size": 16, "layer_types": ["linear_attention"] * 3}
+    layer = drawn(module.MiniMaxLightningAttention(config("minimax", "MiniMax", **words), 1))
+    mask = torch.ones(2, sum(lengths), dtype=torch.bool)
+    mask[1, :4] = False
+
+    def call(dtype):
+        x, cache = rows(2, sum(lengths), 32, dtype=dtype), module.MiniMaxCache()
+        layer.to(dtype)
+        with torch.no_grad():
+            return [
+                layer(part, None, keep, past_key_values=cache)
+                for part, keep in zip(x.split(lengths, 1), mask.split(lengths, 1))
+            ]
+
+    agree(*both(call, dtype), dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("lengths", [(30,), (20, 1, 1), (1, 9)])
+def test_rg_lru(dtype, lengths):
+    module = file("recurrent_gemma")
+    words = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3}
+    layer = drawn(module.RecurrentGemmaRglru(config("recurrent_gemma", "RecurrentGemma", **words)))
+    # The second row holds two sequences; the first goes on after the state.
+    positions = torch.arange(sum(lengths)) + torch.tensor([[3], [0]])
+    positions[1, 4:] -= 4
+
+    def call(dtype):
+        x = rows(2, sum(lengths), 32, dtype=dtype)
+        layer.to(dtype)
+        layer.recurrent_states = rows(2, 32, seed=2)
+        with torch.no_grad():
+            found = [
+                layer(*parts) for parts in zip(x.split(lengths, 1), positions.split(lengths, 1))
+            ]
+        return found, layer.recurrent_states
+
+    agree(*both(call, dtype), dtype)
+
+
+def test_rg_lru_gradients_at_the_bound_of_the_root():
+    """Gates next to 1, where the root's slope is beyond the bound of 1000."""
+    module = file("recurrent_gemma")
+    words = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 3}
+    layer = drawn(module.RecurrentGemmaRglru(config("recurrent_gemma", "RecurrentGemma", **words)))
+    layer.recurrent_param.data.fill_(-17.0)
+
+    def call():
+        layer.zero_grad()
+        layer.recurrent_states = None
+        x = rows(1, 9, 8).requires_grad_()
+        layer(x, torch.arange(9)[None]).square().sum().backward()
+        return [x.grad, *(weight.grad.clone() for weight in layer.parameters())]
+
+    agree(*both(call))
+
+
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("seq_len", [1, 2, 65])
+def test_wkv(given, seq_len):
+    module = file("rwkv")
+    decay, first = rows(8, seed=1), rows(8, seed=2)
+    keys, values = 4 * rows(2, seq_len, 8, seed=3), rows(2, seq_len, 8, seed=4)
+    state = [rows(2, 8, seed=5), rows(2, 8, seed=6).abs(), rows(2, 8, seed=7)] if given else None
+
+    def call():
+        inputs = [one.clone().requires_grad_() for one in (decay, first, keys, values)]
+        out, after = module.rwkv_linear_attention(*inputs, state=state, return_state=given)
+        out.square().sum().backward()
+        return out.detach(), after and [one.detach() for one in after], [i.grad for i in inputs]
+
+    agree(*both(call))
+
+
+def test_wkv_of_long_sequences_and_large_keys():
+    module = file("rwkv")
+    decay, first = torch.linspace(-6, 3, 8), rows(8)
+    keys, values = 40 * rows(1, 400, 8, seed=3), rows(1, 400, 8, seed=4)
+    agree(*both(lambda: module.rwkv_linear_attention(decay, first, keys, values)[0]))
+
+
+def backend(**options):
+    module = file("xlstm")
+    words = {"hidden_size": 128, "num_heads": 2, "num_hidden_layers": 2, "chunk_size": 16}
+    return module.xLSTMBackend(config("xlstm", "xLSTM", **words, **options))
+
+
+def cell(seq_len, dtype=torch.float32):
+    inputs = [rows(2, 2, seq_len, width, dtype=dtype, seed=width) for width in (32, 33, 64)]
+    query, key, value = inputs[0], inputs[1][..., :32], inputs[2]
+    igate, fgate = 3 * rows(2, 2, seq_len, seed=1), 3 + 3 * rows(2, 2, seq_len, seed=2)
+    return query, key, value, *(gate.bfloat16().to(dtype) for gate in (igate, fgate))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("lengths", [(48,), (40, 1, 1), (1, 17)])
+def test_mlstm(dtype, lengths):
+    layer = backend()
+
+    def call(dtype):
+        states, found = (None, None, None), []
+        for part in zip(*(one.split(lengths, 2) for one in cell(sum(lengths), dtype))):
+            out, states = layer(*part, *states)
+            found.append((out, *states))
+        return found
+
+    agree(*both(call, dtype), dtype)
+
+
+@pytest.mark.parametrize(
+    ("mode", "last", "seq_len"),
+    [("train", True, 48), ("train", False, 48), ("train_with_padding", False, 41)],
+)
+def test_mlstm_modes_of_training(mode, last, seq_len):
+    layer = backend(mode=mode, return_last_states=last)
+
+    def call():
+        inputs = [one.clone().requires_grad_() for one in cell(seq_len)]
+        found = layer(*inputs)
+        out, states = found if last else (found, None)
+        loss = out.square().sum()
+        for state in states or ():
+            loss = loss + state.square().sum()
+        loss.backward()
+        return out.detach(), [one.grad for one in inputs]
+
+    agree(*both(call))
+
+
+def test_mlstm_refuses_what_its_class_refuses():
+    def call():
+        refusals = []
+        for options, seq_len in (
+            ({"mode": "train"}, 41),
+            ({"mode": "train_with_padding", "return_last_states": True}, 41),
+            ({}, 0),
+        ):
+            with pytest.raises(ValueError) as refusal:
+                backend(**options)(*cell(seq_len))
+            refusals.append(str(refusal.value))
+        return refusals
+
+    theirs, ours = both(call)
+    assert ours == theirs
+
+
+def test_every_entry_is_replaced_and_put_back():
+    def functions():
+        found = {}
+        for folder, paths in methods.TABLE.items():
+            for path in paths:
+                holder, name = methods._holder(file(folder), path)
+                found[folder, path] = getattr(holder, name)
+        return found
+
+    before = functions()
+    methods.install()
+    methods.install()
+    for entry, function in functions().items():
+        assert function is not before[entry] and isinstance(function, types.FunctionType)
+        assert function.__wrapped__ is before[entry]
+    methods.restore()
+    methods.restore()
+    assert functions() == before
+
+
+def test_export_and_float64_take_theirs():
+    module = file("rwkv")
+    inputs = [rows(4), rows(4), rows(1, 5, 4), rows(1, 5, 4)]
+    wide = [one.double() for one in inputs]
+    theirs, ours = both(lambda: module.rwkv_linear_attention(*wide)[0])
+    assert torch.equal(ours, theirs)
+
+    class Attention(torch.nn.Module):
+        def forward(self, *inputs):
+            return module.rwkv_linear_attention(*inputs)[0]
+
+    program = torch.export.export(Attention(), tuple(inputs))
+    assert not any("tarn" in str(node.target) for node in program.graph.nodes)
+
+
+def test_files_are_changed_at_import():
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import tarn, inspect, sys; tarn.accelerate_transformers(linear=False)\n"
+            "name = 'transformers.models.lfm3.modeling_lfm3'\n"
+            "assert name not in sys.modules\n"
+            "from transformers.models.lfm3 import modeling_lfm3 as file\n"
+            "assert file.causal_conv1d_fn.__tarn__\n"
+            "assert 'Lfm3' in inspect.getsource(file.Lfm3ShortConv)\n"
+            "tarn.restore_transformers()\n"
+            "assert not hasattr(file.causal_conv1d_fn, '__tarn__')\n"
+            "from transformers.models.rwkv import modeling_rwkv as other\n"
+            "assert not hasattr(other.rwkv_linear_attention, '__tarn__')\n",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
