@@ -1,7 +1,6 @@
 """The functions and methods that tarn.accelerate_transformers() replaces, one by one, against
-those that it replaces: states that go on, positions, modes, smaller types."""
+those that it replaces: states that go on, positions, smaller types."""
 
-import importlib
 import subprocess
 import sys
 import types
@@ -11,18 +10,7 @@ import torch
 
 pytest.importorskip("transformers")
 from tarn import _transformers_methods as methods  # noqa: E402
-
-# Of norms. A smaller type is compared with their form in float32, of the same numbers.
-TOLERANCE = {torch.float32: 5e-5, torch.bfloat16: 2e-2}
-
-
-def file(folder):
-    return importlib.import_module(f"transformers.models.{folder}.modeling_{folder}")
-
-
-def config(folder, stem, **options):
-    found = importlib.import_module(f"transformers.models.{folder}.configuration_{folder}")
-    return getattr(found, stem + "Config")(**options)
+from transformers_method_checks import TOLERANCE, agree, both, config, drawn, file, rows  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -30,45 +18,6 @@ def originals():
     methods.restore()
     yield
     methods.restore()
-
-
-def both(call, dtype=None):
-    """The results of a call by their form, and by tarn's in this dtype."""
-    if dtype is None:
-        theirs = call()
-        methods.install()
-        return theirs, call()
-    theirs = call(torch.float32)
-    methods.install()
-    return theirs, call(dtype)
-
-
-def agree(theirs, ours, dtype=torch.float32):
-    assert type(ours) is type(theirs)
-    if isinstance(theirs, torch.Tensor):
-        assert ours.shape == theirs.shape
-        assert dtype != torch.float32 or ours.dtype == theirs.dtype
-        distance = (ours.float() - theirs.float()).norm()
-        assert distance <= TOLERANCE[dtype] * theirs.float().norm() + 1e-7
-    elif isinstance(theirs, (list, tuple)):
-        assert len(ours) == len(theirs)
-        for one, other in zip(theirs, ours):
-            agree(one, other, dtype)
-    else:
-        assert ours == theirs
-
-
-def drawn(module):
-    draw = torch.Generator().manual_seed(1)
-    for weight in module.parameters():
-        weight.data = (0.3 * torch.randn(weight.shape, generator=draw)).bfloat16().float()
-    return module
-
-
-def rows(*shape, dtype=torch.float32, seed=0):
-    """Numbers that every type holds."""
-    draw = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=draw).bfloat16().to(dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -185,71 +134,6 @@ def test_wkv_of_long_sequences_and_large_keys():
     decay, first = torch.linspace(-6, 3, 8), rows(8)
     keys, values = 40 * rows(1, 400, 8, seed=3), rows(1, 400, 8, seed=4)
     agree(*both(lambda: module.rwkv_linear_attention(decay, first, keys, values)[0]))
-
-
-def backend(**options):
-    module = file("xlstm")
-    words = {"hidden_size": 128, "num_heads": 2, "num_hidden_layers": 2, "chunk_size": 16}
-    return module.xLSTMBackend(config("xlstm", "xLSTM", **words, **options))
-
-
-def cell(seq_len, dtype=torch.float32):
-    inputs = [rows(2, 2, seq_len, width, dtype=dtype, seed=width) for width in (32, 33, 64)]
-    query, key, value = inputs[0], inputs[1][..., :32], inputs[2]
-    igate, fgate = 3 * rows(2, 2, seq_len, seed=1), 3 + 3 * rows(2, 2, seq_len, seed=2)
-    return query, key, value, *(gate.bfloat16().to(dtype) for gate in (igate, fgate))
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("lengths", [(48,), (40, 1, 1), (1, 17)])
-def test_mlstm(dtype, lengths):
-    layer = backend()
-
-    def call(dtype):
-        states, found = (None, None, None), []
-        for part in zip(*(one.split(lengths, 2) for one in cell(sum(lengths), dtype))):
-            out, states = layer(*part, *states)
-            found.append((out, *states))
-        return found
-
-    agree(*both(call, dtype), dtype)
-
-
-@pytest.mark.parametrize(
-    ("mode", "last", "seq_len"),
-    [("train", True, 48), ("train", False, 48), ("train_with_padding", False, 41)],
-)
-def test_mlstm_modes_of_training(mode, last, seq_len):
-    layer = backend(mode=mode, return_last_states=last)
-
-    def call():
-        inputs = [one.clone().requires_grad_() for one in cell(seq_len)]
-        found = layer(*inputs)
-        out, states = found if last else (found, None)
-        loss = out.square().sum()
-        for state in states or ():
-            loss = loss + state.square().sum()
-        loss.backward()
-        return out.detach(), [one.grad for one in inputs]
-
-    agree(*both(call))
-
-
-def test_mlstm_refuses_what_its_class_refuses():
-    def call():
-        refusals = []
-        for options, seq_len in (
-            ({"mode": "train"}, 41),
-            ({"mode": "train_with_padding", "return_last_states": True}, 41),
-            ({}, 0),
-        ):
-            with pytest.raises(ValueError) as refusal:
-                backend(**options)(*cell(seq_len))
-            refusals.append(str(refusal.value))
-        return refusals
-
-    theirs, ours = both(call)
-    assert ours == theirs
 
 
 def test_every_entry_is_replaced_and_put_back():

@@ -296,11 +296,37 @@ MODELS = {
 WITHOUT_BEAMS = {"rwkv", "xlstm"}
 
 
-def model(name: str):
-    """The model of this folder with its weights as its class draws them."""
+# What grows with a model's width.
+_WIDTHS = {
+    "block_size",
+    "hidden_size",
+    "index_head_dim",
+    "indexer_head_dim",
+    "intermediate_size",
+    "mamba_d_ssm",
+    "moe_intermediate_size",
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+}
+_STATES = {"mamba_d_state", "ssm_state_size", "state_size"}
+_SELECTIVE = {"mamba", "falcon_mamba", "jamba", "zamba"}  # their states are narrow
+
+
+def _wider(name: str, arguments: dict, times: int) -> dict:
+    def grows(key: str) -> bool:
+        wide = key in _WIDTHS or key.endswith(("head_dim", "d_head", "lora_rank"))
+        return wide or (key in _STATES and name not in _SELECTIVE)
+
+    return {key: value * times if grows(key) else value for key, value in arguments.items()}
+
+
+def model(name: str, times: int = 1):
+    """The model of this folder with its weights as its class draws them, so many times as
+    wide."""
     import transformers
 
     stem, kind, arguments = MODELS[name]
+    arguments = _wider(name, arguments, times)
     config = getattr(transformers, stem + kind)(**arguments)
     if name == "glm5_next":  # it has no class for text alone
         whole = transformers.Glm5NextConfig(
@@ -310,7 +336,7 @@ def model(name: str):
                 "hidden_size": 16,
                 "num_heads": 2,
                 "intermediate_size": 16,
-                "out_hidden_size": 64,
+                "out_hidden_size": 64 * times,
                 "projection_intermediate_size": 16,
             },
             image_token_id=VOCABULARY - 1,
