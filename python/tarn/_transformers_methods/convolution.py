@@ -16,8 +16,8 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def _served(x: Tensor, weight: Tensor, activation: str | None) -> bool:
     return (
-        x.dtype == weight.dtype
-        and x.dtype in _DTYPES
+        x.dtype in _DTYPES
+        and weight.dtype in (x.dtype, torch.float32)  # float32: under autocast
         and weight.shape[1] in _WIDTHS
         and activation in (None, "silu", "swish")
     )
@@ -46,6 +46,6 @@ def step(
     activation: str | None = None,
 ) -> Tensor:
     """x [B, D, T] after conv_state [B, D, L], the inputs before it, which take it in."""
-    if not _served(hidden_states, weight, activation) or conv_state.dtype != weight.dtype:
+    if not _served(hidden_states, weight, activation) or conv_state.dtype != hidden_states.dtype:
         return theirs(hidden_states, conv_state, weight, bias, activation)
     return fla.causal_conv1d_update(hidden_states, conv_state, weight, bias, activation)

@@ -64,15 +64,16 @@ def forward(
         held, first = None, inputs.new_zeros(inputs.shape[0], inputs.shape[2])
     most = _maxima(decays, inputs, first)
     after = most[:, 1:]
-    made, held = ops.decay_attention(
-        queries,
-        keys * (inputs - after).exp()[..., None],
-        torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
-        gates=decays + (most[:, :-1] - after),
-        initial_state=held,
-        scale=query.shape[-1] ** -0.5,
-        return_state=True,
-    )
+    with torch.autocast("cpu", enabled=False):  # weights of keys have no 16-bit form
+        made, held = ops.decay_attention(
+            queries,
+            keys * (inputs - after).exp()[..., None],
+            torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
+            gates=decays + (most[:, :-1] - after),
+            initial_state=held,
+            scale=query.shape[-1] ** -0.5,
+            return_state=True,
+        )
     sums = torch.maximum(made[..., -1].abs(), (-after).exp()) + self.config.eps
     out = (made[..., :-1] / sums[..., None]).to(query.dtype).transpose(1, 2)
     if not last:

@@ -37,10 +37,11 @@ def forward(theirs: Any, self: Any, activations: Tensor, position_ids: Tensor) -
     first = (position_ids == 0)[:, :, None]
     inputs = activations * write
     inputs = inputs * torch.where(first, 1.0, root).to(inputs.dtype)
-    out, self.recurrent_states = ops.elementwise_recurrence(
-        inputs,
-        gates.masked_fill(first, -torch.inf),
-        initial_state=self.recurrent_states,
-        return_state=True,
-    )
+    with torch.autocast("cpu", enabled=False):  # it would round the inputs
+        out, self.recurrent_states = ops.elementwise_recurrence(
+            inputs,
+            gates.masked_fill(first, -torch.inf),
+            initial_state=self.recurrent_states,
+            return_state=True,
+        )
     return out

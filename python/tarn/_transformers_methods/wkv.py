@@ -49,11 +49,12 @@ def attention(
     weights = torch.exp(keys - after)
     gates = decay + (before - after)
     # The numerator and the denominator are one recurrence of 2 C channels.
-    held = ops.elementwise_recurrence(
-        torch.cat([weights * values, weights], -1),
-        torch.cat([gates, gates], -1),
-        initial_state=sums,
-    )
+    with torch.autocast("cpu", enabled=False):  # their sums are float32 under it too
+        held = ops.elementwise_recurrence(
+            torch.cat([weights * values, weights], -1),
+            torch.cat([gates, gates], -1),
+            initial_state=sums,
+        )
     start = torch.zeros_like(held[:, :1]) if sums is None else sums[:, None]
     # A token reads the sums before it, and itself by its bonus.
     numerator, denominator = torch.cat([start, held[:, :-1]], 1).chunk(2, -1)

@@ -129,6 +129,34 @@ def test_wkv(given, seq_len):
     agree(*both(call))
 
 
+def test_autocast_does_not_round_sums():
+    module = file("rwkv")
+    inputs = [rows(8, seed=1), rows(8, seed=2), rows(2, 40, 8, seed=3), rows(2, 40, 8, seed=4)]
+    methods.install()
+    out = module.rwkv_linear_attention(*inputs)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(module.rwkv_linear_attention(*inputs)[0], out)
+
+
+def test_convolution_and_rg_lru_under_autocast():
+    convolution = file("lfm3").causal_conv1d_fn
+    module = file("recurrent_gemma")
+    words = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 3}
+    layer = drawn(module.RecurrentGemmaRglru(config("recurrent_gemma", "RecurrentGemma", **words)))
+    x, weight = rows(2, 6, 20, dtype=torch.bfloat16), rows(6, 7)
+
+    def call():
+        layer.recurrent_states = None
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+            out = layer(rows(2, 20, 32, dtype=torch.bfloat16), torch.arange(20)[None])
+            return file("lfm3").causal_conv1d_fn(x, weight), out
+
+    theirs, ours = both(call)
+    assert [one.dtype for one in ours] == [one.dtype for one in theirs]
+    agree(theirs, ours, torch.bfloat16)
+    assert file("lfm3").causal_conv1d_fn is not convolution
+
+
 def test_wkv_of_long_sequences_and_large_keys():
     module = file("rwkv")
     decay, first = torch.linspace(-6, 3, 8), rows(8)

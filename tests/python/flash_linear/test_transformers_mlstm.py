@@ -64,6 +64,16 @@ def test_mlstm_modes_of_training(mode, last, seq_len):
     agree(*both(call))
 
 
+def test_mlstm_under_autocast():
+    methods.install()
+    layer, inputs = backend(), cell(40)
+    out, states = layer(*inputs)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        again, others = layer(*inputs)
+    assert torch.equal(again, out)
+    assert all(torch.equal(one, other) for one, other in zip(states, others))
+
+
 def test_mlstm_refuses_what_its_class_refuses():
     def call():
         refusals = []
