@@ -56,7 +56,13 @@ def cell_call(x, **options):
     *first, S = x.values()
     m = torch.full_like(S[:, :, 0, 0], 0.25)
     out, (S, m) = ops.mlstm(
-        *first, softcap=CAP, scale=SCALE, initial_state=(S, m), return_state=True, **options
+        *first,
+        softcap=CAP,
+        scale=SCALE,
+        eps=0.0,  # which would be exp(m) times as large in the loop
+        initial_state=(S, m),
+        return_state=True,
+        **options,
     )
     return out, S * m.exp()[..., None, None]
 
