@@ -105,16 +105,16 @@ def mlstm(
         cu_seqlens: [N + 1], 0 = first, T = last: N sequences packed along T with
             B = 1. It excludes `lengths`.
         initial_state: (S, m): S [B or N, H, K, V + 1] holds C and, as its last column, n;
-            m [B or N, H]. float32 (float64 with float64 queries). None: zeros. S receives a
-            gradient.
+            m [B or N, H]. float32 (float64 with float64 queries). None: zeros. Both receive
+            a gradient.
         scale: factor of the queries; None: K^-1/2.
         eps: added to the denominator.
         return_state: whether to return the state (S, m) after each sequence too.
 
     Returns:
         h [B, T, H, V] in the dtype of values, or (h, (S, m)). T = 0 and B = 0 are valid. A
-        step is a call with T = 1. Any m with its S is the same state: but for eps no result
-        depends on m, which has no gradient.
+        step is a call with T = 1. Any m with its S is the same state: but for eps h does not
+        depend on m.
 
     Raises:
         ValueError: shapes, ranges, devices. TypeError: types and dtypes. Both before any

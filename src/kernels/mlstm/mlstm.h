@@ -12,15 +12,18 @@
 //
 // n is one more column of C, that of a value which is always 1: the recurrence
 // takes values w (v, 1). That is exact: m only moves powers between the state
-// and exp(-m). But for eps no result depends on m, which has no gradient. A
-// token that is not kept has log sigma(f) = 0 and i = -inf, whatever it holds:
-// the state and m stay as they are.
-// Gradients of the gates, with dg and dw those of the results:
-//   di = dw w,  dlog sigma(f) = dg,  df = dg sigma(-f),
-//   dp = d cap'(p),  cap'(x) = 1 - (cap(x) / c)^2
+// and exp(-m), and but for eps h does not depend on it. A token that is not
+// kept has log sigma(f) = 0 and i = -inf, whatever it holds: the state and m
+// stay as they are.
+// Gradients of the gates, in reverse, with dg, dw and dm those of the results
+// and M_t that of m_t by all that follows:
+//   M_t = dm_t + dg_{t+1} + (dlog sigma(f_{t+1}) of the maximum) - dg_t - dw_t
+//   w_t di = dw w + M where i_t is the maximum dlog sigma(f) = dg + M where it
+//   is not; that M goes on to m_{t-1} dp_i = di cap'(p_i),  dp_f = dlog
+//   sigma(f) sigma(-f) cap'(p_f), cap'(x) = 1 - (cap(x) / c)^2
 // and of the quotient h_c = y_c / d, with y = (scale C^T q, scale n . q):
 //   dy_c = dh_c / d,  dd = -sum_c dh_c h_c / d,
-//   dy_n = dd sign(y_n) where |y_n| >= exp(-m), else 0.
+//   dy_n = dd sign(y_n) where |y_n| >= exp(-m), else dm = -dd exp(-m).
 #pragma once
 
 #include <cstddef>
@@ -70,10 +73,12 @@ void MlstmGatesForward(const MlstmGatesInputs& in,
 /// Gradients of a scalar loss by what the forward pass returned. Null views
 /// mean zeros.
 struct MlstmGatesGradients {
-  TensorView factors;                   // of the forward call
-  TensorView grad_gates, grad_factors;  // [B, T, 1, H] float32
-  TensorView grad_input, grad_forget;   // written, as input_gates
-  float* grad_input_bias = nullptr;     // [H]; written where not null
+  TensorView factors, maxima;                        // of the forward call
+  TensorView grad_gates, grad_factors, grad_maxima;  // [B, T, 1, H] float32
+  const float* grad_final_maximum = nullptr;         // as final_maximum
+  TensorView grad_input, grad_forget;                // written, as input_gates
+  float* grad_initial_maximum = nullptr;             // written where not null
+  float* grad_input_bias = nullptr;  // [H]; written where not null
   float* grad_forget_bias = nullptr;
 };
 
@@ -106,9 +111,10 @@ struct MlstmReadCall {
 /// executor.
 void MlstmReadForward(const MlstmReadCall& call, float* h, Executor& executor);
 
-/// grad_h: dense [rows, width]; grad_read: dense [rows, width + 1], written.
-/// Throws like the forward pass.
+/// grad_h: dense [rows, width]; grad_read, dense [rows, width + 1], and
+/// grad_maxima [rows] are written. Throws like the forward pass.
 void MlstmReadBackward(const MlstmReadCall& call, const float* grad_h,
-                       float* grad_read, Executor& executor);
+                       float* grad_read, float* grad_maxima,
+                       Executor& executor);
 
 }  // namespace tarn

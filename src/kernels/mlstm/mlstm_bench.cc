@@ -53,6 +53,7 @@ class MlstmGatesGradientCase final : public MlstmGatesCase {
     MlstmGatesGradients g;
     g.grad_gates = Result(0);
     g.factors = g.grad_factors = Result(1);
+    g.maxima = Result(2);
     g.grad_input = Part(grads_, 0, dtype_);
     g.grad_forget = Part(grads_, 1, dtype_);
     MlstmGatesBackward(in_, g, executor, workspace_.data());
@@ -88,15 +89,17 @@ class MlstmReadGradientCase final : public MlstmReadCase {
  public:
   MlstmReadGradientCase(Params& params, int threads)
       : MlstmReadCase(params, threads),
-        grads_(rows_ * (width_ + 1), DType::kF32, 4) {
+        grads_(rows_ * (width_ + 1), DType::kF32, 4),
+        d_maxima_(rows_, DType::kF32, 5) {
     CountPass(rows_ * width_, 1, 3, DType::kF32);
   }
   void Run(Executor& executor) override {
-    MlstmReadBackward(Call(), h_.f32(), grads_.f32(), executor);
+    MlstmReadBackward(Call(), h_.f32(), grads_.f32(), d_maxima_.f32(),
+                      executor);
   }
 
  private:
-  Values grads_;
+  Values grads_, d_maxima_;
 };
 
 }  // namespace

@@ -21,8 +21,7 @@ double CellSum(double normal, double maximum, double eps) {
 
 }  // namespace
 
-MlstmGatesResult MlstmGates(const MlstmGatesProblem& p,
-                            const std::vector<double>* maxima) {
+MlstmGatesResult MlstmGates(const MlstmGatesProblem& p) {
   MlstmGatesResult out;
   std::vector<double> m = p.maximum;
   for (size_t n = 0; n < p.p_i.size(); ++n) {
@@ -35,8 +34,7 @@ MlstmGatesResult MlstmGates(const MlstmGatesProblem& p,
     }
     const double i = CellCap(p.softcap, p.p_i[n] + p.b_i[h]);
     const double kept = CellLogSigmoid(CellCap(p.softcap, p.p_f[n] + p.b_f[h]));
-    const double next =
-        maxima == nullptr ? std::fmax(kept + m[h], i) : (*maxima)[n];
+    const double next = std::fmax(kept + m[h], i);
     out.gates.push_back(kept + m[h] - next);
     out.factors.push_back(std::exp(i - next));
     out.maxima.push_back(next);
@@ -47,18 +45,34 @@ MlstmGatesResult MlstmGates(const MlstmGatesProblem& p,
 
 MlstmGatesProblem MlstmGatesBackward(const MlstmGatesProblem& p,
                                      const std::vector<double>& grad_gates,
-                                     const std::vector<double>& grad_factors) {
+                                     const std::vector<double>& grad_factors,
+                                     const std::vector<double>& grad_maxima) {
   const MlstmGatesResult found = MlstmGates(p);
+  const size_t heads = static_cast<size_t>(p.heads);
   MlstmGatesProblem d = p;
-  d.b_i.assign(p.b_i.size(), 0);
-  d.b_f.assign(p.b_f.size(), 0);
-  for (size_t n = 0; n < p.p_i.size(); ++n) {
-    const size_t heads = static_cast<size_t>(p.heads), h = n % heads;
+  d.b_i.assign(heads, 0);
+  d.b_f.assign(heads, 0);
+  d.maximum.assign(heads, 0);
+  for (size_t n = p.p_i.size(); n-- > 0;) {
+    const size_t h = n % heads;
+    double& by_m = d.maximum[h];  // of m after the token, then before it
+    by_m += grad_maxima[n];
     d.p_i[n] = d.p_f[n] = 0;
     if (!p.kept.empty() && !p.kept[n / heads]) continue;
     const double i = p.p_i[n] + p.b_i[h], f = p.p_f[n] + p.b_f[h];
-    d.p_i[n] = grad_factors[n] * found.factors[n] * CellSlope(p.softcap, i);
-    d.p_f[n] = grad_gates[n] / (1 + std::exp(CellCap(p.softcap, f))) *
+    const double before = n < heads ? p.maximum[h] : found.maxima[n - heads];
+    const double by_w = grad_factors[n] * found.factors[n];
+    by_m -= grad_gates[n] + by_w;
+    double by_i = by_w, by_kept = grad_gates[n];
+    if (CellCap(p.softcap, i) >
+        CellLogSigmoid(CellCap(p.softcap, f)) + before) {
+      by_i += by_m;
+    } else {
+      by_kept += by_m;
+    }
+    by_m = by_kept;
+    d.p_i[n] = by_i * CellSlope(p.softcap, i);
+    d.p_f[n] = by_kept / (1 + std::exp(CellCap(p.softcap, f))) *
                CellSlope(p.softcap, f);
     d.b_i[h] += d.p_i[n];
     d.b_f[h] += d.p_f[n];
@@ -82,8 +96,10 @@ std::vector<double> MlstmRead(const std::vector<double>& y,
 std::vector<double> MlstmReadBackward(const std::vector<double>& y,
                                       const std::vector<double>& maxima,
                                       int64_t width, double eps,
-                                      const std::vector<double>& grad_h) {
+                                      const std::vector<double>& grad_h,
+                                      std::vector<double>& grad_maxima) {
   std::vector<double> d;
+  grad_maxima.clear();
   for (size_t row = 0; row < maxima.size(); ++row) {
     const double* from = y.data() + row * static_cast<size_t>(width + 1);
     const double* flow = grad_h.data() + row * static_cast<size_t>(width);
@@ -95,6 +111,7 @@ std::vector<double> MlstmReadBackward(const std::vector<double>& y,
     }
     const bool normalised = std::fabs(from[width]) >= std::exp(-maxima[row]);
     d.push_back(!normalised ? 0 : from[width] < 0 ? -by_sum : by_sum);
+    grad_maxima.push_back(normalised ? 0 : -by_sum * std::exp(-maxima[row]));
   }
   return d;
 }

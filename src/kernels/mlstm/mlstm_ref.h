@@ -20,23 +20,24 @@ struct MlstmGatesResult {
   std::vector<double> gates, factors, maxima;  // [T, H]
 };
 
-/// maxima: null, or m [T, H] that is taken as given, as its gradient is 0.
-MlstmGatesResult MlstmGates(const MlstmGatesProblem& p,
-                            const std::vector<double>* maxima = nullptr);
+MlstmGatesResult MlstmGates(const MlstmGatesProblem& p);
 
-/// Gradients in the place of p_i, p_f, b_i, b_f.
+/// Gradients in the place of p_i, p_f, b_i, b_f and maximum.
 MlstmGatesProblem MlstmGatesBackward(const MlstmGatesProblem& p,
                                      const std::vector<double>& grad_gates,
-                                     const std::vector<double>& grad_factors);
+                                     const std::vector<double>& grad_factors,
+                                     const std::vector<double>& grad_maxima);
 
 /// Quotients of rows y [rows, width + 1] and m [rows]: h [rows, width].
 std::vector<double> MlstmRead(const std::vector<double>& y,
                               const std::vector<double>& maxima, int64_t width,
                               double eps);
+/// Returns the gradient of y and sets that of m.
 std::vector<double> MlstmReadBackward(const std::vector<double>& y,
                                       const std::vector<double>& maxima,
                                       int64_t width, double eps,
-                                      const std::vector<double>& grad_h);
+                                      const std::vector<double>& grad_h,
+                                      std::vector<double>& grad_maxima);
 
 /// One head over T tokens without a maximum, in exponentials that double holds:
 /// queries, keys [T, K], values [T, V], i and log sigma(f) [T]. There is no

@@ -39,7 +39,7 @@ Problem MakeGates(int64_t tokens, int64_t heads, DType dtype, double softcap,
 
 struct GatesOutcome {
   std::vector<std::vector<double>> gates, factors, maxima, p_i, p_f;
-  std::vector<float> last, b_i, b_f;
+  std::vector<float> last, d_first, b_i, b_f;
   bool operator==(const GatesOutcome&) const = default;
 };
 
@@ -48,7 +48,7 @@ struct GatesOutcome {
 struct GatesRun {
   std::vector<Problem>
       sequences;  // of one number of heads; biases of the first
-  std::vector<std::vector<double>> dg, dw;
+  std::vector<std::vector<double>> dg, dw, dm;
   DType dtype;
   bool packed;
 
@@ -72,7 +72,8 @@ GatesOutcome GatesRun::Run(Executor& executor, bool spread) const {
                 g = tensor(DType::kF32, spread), w = tensor(DType::kF32, false),
                 m = tensor(DType::kF32, false),
                 d_g = tensor(DType::kF32, spread),
-                d_w = tensor(DType::kF32, false), d_i = tensor(dtype, false),
+                d_w = tensor(DType::kF32, false),
+                d_m = tensor(DType::kF32, spread), d_i = tensor(dtype, false),
                 d_f = tensor(dtype, spread);
   const std::unique_ptr<bool[]> kept(new bool[batch * tokens + 1]());
   std::vector<float> first, b_i = FloatsOf(sequences[0].b_i),
@@ -96,6 +97,7 @@ GatesOutcome GatesRun::Run(Executor& executor, bool spread) const {
         p_f.Set(b, at, 0, h, counts ? p.p_f[e] : NAN);
         d_g.Set(b, at, 0, h, dg[n][e]);
         d_w.Set(b, at, 0, h, dw[n][e]);
+        d_m.Set(b, at, 0, h, dm[n][e]);
       }
     }
   }
@@ -113,12 +115,19 @@ GatesOutcome GatesRun::Run(Executor& executor, bool spread) const {
   }
   GatesOutcome found;
   found.last.assign(count * heads, kPoison);
+  found.d_first.assign(count * heads, kPoison);
   found.b_i.assign(heads, kPoison);
   found.b_f.assign(heads, kPoison);
   MlstmGatesForward(in, {g.view(), w.view(), m.view(), found.last.data()},
                     executor);
   MlstmGatesGradients back;
   back.factors = w.view();
+  back.maxima = m.view();
+  back.grad_maxima = d_m.view();
+  // Of the last m, 1 each.
+  const std::vector<float> ones(count * heads, 1.0f);
+  back.grad_final_maximum = ones.data();
+  back.grad_initial_maximum = found.d_first.data();
   back.grad_gates = d_g.view();
   back.grad_factors = d_w.view();
   back.grad_input = d_i.view();
@@ -164,6 +173,7 @@ GatesRun MakeRun(const std::vector<int64_t>& lengths, int64_t heads,
     std::mt19937_64 rng(seed);
     run.dg.push_back(RandomOf(DType::kF32, tokens * heads, rng));
     run.dw.push_back(RandomOf(DType::kF32, tokens * heads, rng));
+    run.dm.push_back(RandomOf(DType::kF32, tokens * heads, rng));
   }
   return run;
 }
@@ -183,7 +193,19 @@ void CheckGates(const GatesRun& run, bool spread) {
   for (size_t n = 0; n < run.sequences.size(); ++n) {
     const Problem& p = run.sequences[n];
     const reference::MlstmGatesResult wanted = reference::MlstmGates(p);
-    const Problem d = reference::MlstmGatesBackward(p, run.dg[n], run.dw[n]);
+    // The gradient of the last m joins that of the last token's.
+    std::vector<double> dm = run.dm[n];
+    for (size_t at = dm.size(); at > 0 && at + heads > dm.size(); --at) {
+      dm[at - 1] += 1;
+    }
+    const Problem d =
+        reference::MlstmGatesBackward(p, run.dg[n], run.dw[n], dm);
+    const double none = dm.empty() ? 1 : 0;
+    for (size_t h = 0; h < heads; ++h) {
+      const double first = d.maximum[h] + none;
+      EXPECT_NEAR(first, got.d_first[n * heads + h],
+                  1e-4 * (1 + std::fabs(first)));
+    }
     near(got.gates[n], wanted.gates, DType::kF32, "gates");
     near(got.factors[n], wanted.factors, DType::kF32, "factors");
     near(got.maxima[n], wanted.maxima, DType::kF32, "maxima");
@@ -205,25 +227,31 @@ void CheckGates(const GatesRun& run, bool spread) {
 TEST(MlstmReference, AgreesWithFiniteDifferences) {
   Problem p = MakeGates(7, 3, DType::kF32, 5, true, 3);
   std::mt19937_64 rng(1);
-  const std::vector<double> dg = Random(21, rng), dw = Random(21, rng);
-  const Problem d = reference::MlstmGatesBackward(p, dg, dw);
-  const std::vector<double> maxima = reference::MlstmGates(p).maxima;
+  const std::vector<double> dg = Random(21, rng), dw = Random(21, rng),
+                            dm = Random(21, rng);
+  const Problem d = reference::MlstmGatesBackward(p, dg, dw, dm);
   const auto value = [&] {
-    const reference::MlstmGatesResult found = reference::MlstmGates(p, &maxima);
-    return Dot(found.gates, dg) + Dot(found.factors, dw);
+    const reference::MlstmGatesResult found = reference::MlstmGates(p);
+    return Dot(found.gates, dg) + Dot(found.factors, dw) +
+           Dot(found.maxima, dm);
   };
   ExpectSlopes(value, p.p_i, d.p_i);
   ExpectSlopes(value, p.p_f, d.p_f);
   ExpectSlopes(value, p.b_i, d.b_i);
   ExpectSlopes(value, p.b_f, d.b_f);
+  ExpectSlopes(value, p.maximum, d.maximum);
 
   std::vector<double> y = Random(4 * 6, rng);
-  const std::vector<double> m = {-1, 0.5, 3, 40}, dh = Random(4 * 5, rng);
+  std::vector<double> m = {-1, 0.5, 3, 40}, d_m;
+  const std::vector<double> dh = Random(4 * 5, rng);
   const std::vector<double> dy =
-      reference::MlstmReadBackward(y, m, 5, 1e-3, dh);
+      reference::MlstmReadBackward(y, m, 5, 1e-3, dh, d_m);
   // Quotients by exp(-40) have large slopes.
-  ExpectSlopes([&] { return Dot(reference::MlstmRead(y, m, 5, 1e-3), dh); }, y,
-               dy, 1e-4);
+  const auto read = [&] {
+    return Dot(reference::MlstmRead(y, m, 5, 1e-3), dh);
+  };
+  ExpectSlopes(read, y, dy, 1e-4);
+  ExpectSlopes(read, m, d_m, 1e-4);
 }
 
 TEST_P(MlstmTest, GatesMatchTheReference) {
@@ -287,7 +315,7 @@ TEST_P(MlstmTest, SplitsAndPlacesChangeNoBit) {
 }
 
 struct ReadOutcome {
-  std::vector<float> h, d_read;
+  std::vector<float> h, d_read, d_maxima;
   bool operator==(const ReadOutcome&) const = default;
 };
 
@@ -297,10 +325,12 @@ ReadOutcome RunRead(const std::vector<float>& y, const std::vector<float>& m,
   ReadOutcome found;
   found.h.assign(dh.size(), kPoison);
   found.d_read.assign(y.size(), kPoison);
+  found.d_maxima.assign(m.size(), kPoison);
   const MlstmReadCall call = {static_cast<int64_t>(m.size()), width, y.data(),
                               m.data(), 1e-6f};
   MlstmReadForward(call, found.h.data(), executor);
-  MlstmReadBackward(call, dh.data(), found.d_read.data(), executor);
+  MlstmReadBackward(call, dh.data(), found.d_read.data(), found.d_maxima.data(),
+                    executor);
   return found;
 }
 
@@ -323,7 +353,10 @@ TEST_P(MlstmTest, ReadsMatchTheReference) {
                       DType::kF32, 3e-6 * (1 + size), "reads");
       };
       near(got.h, reference::MlstmRead(y, m, width, 1e-6));
-      near(got.d_read, reference::MlstmReadBackward(y, m, width, 1e-6, dh));
+      std::vector<double> d_m;
+      near(got.d_read,
+           reference::MlstmReadBackward(y, m, width, 1e-6, dh, d_m));
+      near(got.d_maxima, d_m);
     }
   }
   const std::vector<float> y(900 * 33, 0.5f), m(900, 0.25f), dh(900 * 32, 1.0f);
@@ -341,6 +374,7 @@ TEST_P(MlstmTest, ReadsAtTheEnds) {
   EXPECT_NEAR(2e6f, found.h[1], 1);
   EXPECT_EQ(0.0f, found.h[2]);
   for (const float v : found.d_read) EXPECT_TRUE(std::isfinite(v));
+  for (const float v : found.d_maxima) EXPECT_TRUE(std::isfinite(v));
 }
 
 // Gates, values, the recurrence and quotients of one head in two calls.
@@ -456,7 +490,7 @@ TEST(MlstmArguments, RefusedBeforeWork) {
                         }).where());
   EXPECT_EQ("mlstm: grad_read",
             ErrorOf([&] {
-              MlstmReadBackward({1, 1, &x, &x}, &x, nullptr, executor);
+              MlstmReadBackward({1, 1, &x, &x}, &x, nullptr, &y, executor);
             }).where());
   EXPECT_EQ(5.0f, y);
 }

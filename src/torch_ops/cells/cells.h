@@ -67,7 +67,7 @@ struct MlstmCall {
   OptionalTensor kept;                     // [B, T] bool: tokens that count
   OptionalTensor lengths, cu_seqlens;      // as in RgLruCall
   // The state before: C with n as its last column [B or N, H, K, V + 1], and
-  // m [B or N, H]; absent: zeros. m has no gradient.
+  // m [B or N, H]; absent: zeros.
   OptionalTensor initial_state, initial_maximum;
   double scale = 1.0;  // of the queries
   double eps = 1e-6;   // added to the denominator
@@ -81,8 +81,7 @@ MlstmResults Mlstm(const MlstmCall& call);
 
 /// The gates of the cell alone. Logarithms of the decay factors, what each
 /// token's value is multiplied by, and m, each [B, T, H], and the last m
-/// [B or N, H], all float32 (float64). lengths are not read: see `kept`. m has
-/// no gradient.
+/// [B or N, H], all float32 (float64). lengths are not read: see `kept`.
 using MlstmGatesResults =
     std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 MlstmGatesResults MlstmGates(const MlstmCall& call);

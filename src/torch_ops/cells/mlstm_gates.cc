@@ -33,18 +33,25 @@ using Call = MlstmCall;
 using Results = MlstmGatesResults;
 using T = at::Tensor;
 using Maybe = OptionalTensor;
-// Of both numbers and both biases; [0] for what is absent.
-using Gradients = std::tuple<T, T, T, T>;
+// Of both numbers, both biases and the first m; [0] for what is absent.
+using Gradients = std::tuple<T, T, T, T, T>;
 using Signature = Results(const T&, const T&, const Maybe&, const Maybe&,
                           double, const Maybe&, const Maybe&, const Maybe&);
-using BackwardSignature = Gradients(const Maybe&, const Maybe&, const T&,
-                                    const T&, const Maybe&, const Maybe&,
-                                    double, const Maybe&, const T&);
+using BackwardSignature = Gradients(const Maybe&, const Maybe&, const Maybe&,
+                                    const Maybe&, const T&, const T&,
+                                    const Maybe&, const Maybe&, double,
+                                    const Maybe&, const Maybe&, const Maybe&,
+                                    const T&, const T&);
+
+// What flows back into the results, each absent where nothing does.
+struct Flow {
+  Maybe gates, factors, maxima, last;
+};
 
 Call CallOf(const T& input_gates, const T& forget_gates,
             const Maybe& input_bias, const Maybe& forget_bias, double softcap,
-            const Maybe& kept, const Maybe& cu_seqlens = {},
-            const Maybe& initial_maximum = {}) {
+            const Maybe& kept, const Maybe& cu_seqlens,
+            const Maybe& initial_maximum) {
   Call call;
   call.input_gates = input_gates;
   call.forget_gates = forget_gates;
@@ -60,7 +67,7 @@ Call CallOf(const T& input_gates, const T& forget_gates,
 bool Serves(const Call& in) {
   return IsKernelType(in.input_gates) &&
          OnKernelDevice(in.input_gates, in.forget_gates, in.input_bias,
-                        in.forget_bias);
+                        in.forget_bias, in.initial_maximum);
 }
 
 // m of each token and of the one before it, [B T, H], from i and log sigma(f):
@@ -78,12 +85,12 @@ Maxima ScanMaxima(const Call& in, const T& inputs, const T& decays) {
   const T before = places - sequences.first.index_select(0, sequences.of_token);
   const T first =
       in.initial_maximum.has_value()
-          ? in.initial_maximum->detach()
+          ? *in.initial_maximum
           : at::zeros_symint({sequences.count, heads}, inputs.options());
   const T start = first.index_select(0, sequences.of_token);
   const T zero = Zero(inputs), least = zero - kInfinity;
-  T sum = decays.detach().reshape_symint({tokens, heads});
-  T most = inputs.detach().reshape_symint({tokens, heads});
+  T sum = decays.reshape_symint({tokens, heads});
+  T most = inputs.reshape_symint({tokens, heads});
   const int64_t seq_len = inputs.sym_size(1).guard_int(__FILE__, __LINE__);
   for (int64_t step = 1; step < seq_len; step *= 2) {
     const T within = (before >= step).unsqueeze(1);
@@ -191,29 +198,34 @@ Results ForwardMeta(const Call& in) {
           at::empty_symint({States(in), in.input_gates.sym_size(2)}, options)};
 }
 
-Gradients BackwardCpu(const Maybe& grad_gates, const Maybe& grad_factors,
-                      const Call& in, const T& factors) {
+Gradients BackwardCpu(const Flow& flow, const Call& in, const T& factors,
+                      const T& maxima) {
   const Held held(in);
   const auto like = [](const T& x) {
     return EmptyDense(x.sizes(), x.scalar_type());
   };
   const T by_i = like(in.input_gates), by_f = like(in.forget_gates);
   const int64_t heads = in.input_gates.size(2);
-  const T input_bias = EmptyDense({heads}), forget_bias = EmptyDense({heads});
-  T rows[5];
+  const T input_bias = EmptyDense({heads}), forget_bias = EmptyDense({heads}),
+          first = EmptyDense({held.inputs.SequenceCount(), heads});
+  T rows[7];
+  const auto flowing = [&](const char* name, const Maybe& x, T& rows_of) {
+    return x.has_value() ? View(name, x->to(at::kFloat), rows_of)
+                         : TensorView();
+  };
   MlstmGatesGradients g;
   g.factors = View("factors", factors, rows[0]);
-  if (grad_gates.has_value()) {
-    g.grad_gates = View("grad_gates", grad_gates->to(at::kFloat), rows[1]);
-  }
-  if (grad_factors.has_value()) {
-    g.grad_factors =
-        View("grad_factors", grad_factors->to(at::kFloat), rows[2]);
-  }
-  g.grad_input = View("grad_input", by_i, rows[3]);
-  g.grad_forget = View("grad_forget", by_f, rows[4]);
+  g.maxima = View("maxima", maxima, rows[1]);
+  g.grad_gates = flowing("grad_gates", flow.gates, rows[2]);
+  g.grad_factors = flowing("grad_factors", flow.factors, rows[3]);
+  g.grad_maxima = flowing("grad_maxima", flow.maxima, rows[4]);
+  Maybe last = flow.last;
+  g.grad_final_maximum = DenseFloats(last);
+  g.grad_input = View("grad_input", by_i, rows[5]);
+  g.grad_forget = View("grad_forget", by_f, rows[6]);
   g.grad_input_bias = input_bias.data_ptr<float>();
   g.grad_forget_bias = forget_bias.data_ptr<float>();
+  g.grad_initial_maximum = first.data_ptr<float>();
   TorchExecutor executor(WorkersFor(in.input_gates.numel()));
   const Workspace workspace(MlstmGradientBytes(held.inputs));
   MlstmGatesBackward(held.inputs, g, executor, workspace.data());
@@ -222,17 +234,17 @@ Gradients BackwardCpu(const Maybe& grad_gates, const Maybe& grad_factors,
                              : at::empty({0}, at::kFloat);
   };
   return {by_i, by_f, of(input_bias, in.input_bias),
-          of(forget_bias, in.forget_bias)};
+          of(forget_bias, in.forget_bias), of(first, in.initial_maximum)};
 }
 
-Gradients BackwardMeta(const Maybe&, const Maybe&, const Call& in, const T&) {
+Gradients BackwardMeta(const Flow&, const Call& in, const T&, const T&) {
   const auto like = [&](const Maybe& x) {
     return x.has_value()
                ? at::empty_symint(x->sym_sizes(), x->options())
                : at::empty({0}, in.input_gates.options().dtype(at::kFloat));
   };
   return {like(in.input_gates), like(in.forget_gates), like(in.input_bias),
-          like(in.forget_bias)};
+          like(in.forget_bias), like(in.initial_maximum)};
 }
 
 Results Dispatch(const Call& in) {
@@ -248,16 +260,17 @@ struct MlstmGatesFunction
   static constexpr bool is_traceable = true;
 
   static variable_list forward(AutogradContext* ctx, const T&, const T&,
-                               const Maybe&, const Maybe&, const Call& in) {
+                               const Maybe&, const Maybe&, const Maybe&,
+                               const Call& in) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [gates, factors, maxima, last] = Dispatch(in);
-    ctx->save_for_backward(
-        {in.input_gates, in.forget_gates, UndefinedOr(in.input_bias),
-         UndefinedOr(in.forget_bias), UndefinedOr(in.kept),
-         UndefinedOr(in.cu_seqlens), UndefinedOr(in.initial_maximum), factors});
+    ctx->save_for_backward({in.input_gates, in.forget_gates,
+                            UndefinedOr(in.input_bias),
+                            UndefinedOr(in.forget_bias), UndefinedOr(in.kept),
+                            UndefinedOr(in.cu_seqlens),
+                            UndefinedOr(in.initial_maximum), factors, maxima});
     ctx->saved_data["softcap"] = in.softcap;
     ctx->set_materialize_grads(false);
-    ctx->mark_non_differentiable({maxima, last});
     return {gates, factors, maxima, last};
   }
 
@@ -266,52 +279,57 @@ struct MlstmGatesFunction
     const double softcap = ctx->saved_data["softcap"].toDouble();
     const auto call = [&](const variable_list& x) {
       return CallOf(x[0], x[1], NoneOr(x[2]), NoneOr(x[3]), softcap,
-                    NoneOr(saved[4]), NoneOr(saved[5]), NoneOr(saved[6]));
+                    NoneOr(saved[4]), NoneOr(saved[5]), NoneOr(x[4]));
     };
+    const variable_list given = {saved[0], saved[1], saved[2], saved[3],
+                                 saved[6]};
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
-      variable_list found = ComposedGradients(
-          {saved.begin(), saved.begin() + 4}, {grads[0], grads[1]},
-          [&](const variable_list& x) {
+      variable_list found =
+          ComposedGradients(given, grads, [&](const variable_list& x) {
             const auto [gates, factors, maxima, last] = Composed(call(x));
-            return variable_list{gates, factors};
+            return variable_list{gates, factors, maxima, last};
           });
-      found.resize(5);
+      found.resize(6);
       return found;
     }
     static const auto op =
         FindGradientOp<BackwardSignature>("tarn::mlstm_gates_backward");
-    const Call in = call(saved);
-    const auto [by_i, by_f, input_bias, forget_bias] = op.call(
-        NoneOr(grads[0]), NoneOr(grads[1]), in.input_gates, in.forget_gates,
-        in.input_bias, in.forget_bias, softcap, in.kept, saved[7]);
-    return {by_i, by_f, saved[2].defined() ? input_bias : T(),
-            saved[3].defined() ? forget_bias : T(), T()};
+    const Call in = call(given);
+    const auto [by_i, by_f, input_bias, forget_bias, first] = op.call(
+        NoneOr(grads[0]), NoneOr(grads[1]), NoneOr(grads[2]), NoneOr(grads[3]),
+        in.input_gates, in.forget_gates, in.input_bias, in.forget_bias, softcap,
+        in.kept, in.cu_seqlens, in.initial_maximum, saved[7], saved[8]);
+    return {by_i,
+            by_f,
+            saved[2].defined() ? input_bias : T(),
+            saved[3].defined() ? forget_bias : T(),
+            saved[6].defined() ? first : T(),
+            T()};
   }
 };
 
 // The composed form's steps would bind a program to one number of tokens.
 Results Shapes(const Call& in) {
   const auto [gates, factors, maxima, last] = ForwardMeta(in);
-  const auto like = [&](const T& x, const std::vector<Maybe>& inputs) {
+  const auto like = [&](const T& x) {
     return ShapeOf(x.sym_sizes().vec(), in.input_gates, x.scalar_type(),
-                   inputs);
+                   {in.input_gates, in.forget_gates, in.input_bias,
+                    in.forget_bias, in.initial_maximum});
   };
-  const std::vector<Maybe> all = {in.input_gates, in.forget_gates,
-                                  in.input_bias, in.forget_bias};
-  return {like(gates, all), like(factors, all), like(maxima, {}),
-          like(last, {})};
+  return {like(gates), like(factors), like(maxima), like(last)};
 }
 
 Results ForwardAutograd(const Call& in) {
   if (ShapesAlone(in.input_gates)) return Shapes(in);
   if (!Serves(in)) return Composed(in);
   if (!WantsGradient(in.input_gates, in.forget_gates, in.input_bias,
-                     in.forget_bias)) {
+                     in.forget_bias, in.initial_maximum)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Dispatch(in);
   }
-  const variable_list found = MlstmGatesFunction::apply(
-      in.input_gates, in.forget_gates, in.input_bias, in.forget_bias, in);
+  const variable_list found =
+      MlstmGatesFunction::apply(in.input_gates, in.forget_gates, in.input_bias,
+                                in.forget_bias, in.initial_maximum, in);
   return {found[0], found[1], found[2], found[3]};
 }
 
@@ -328,17 +346,20 @@ Results Flat(const T& input_gates, const T& forget_gates,
   });
 }
 
-template <Gradients (*kBackward)(const Maybe&, const Maybe&, const Call&,
-                                 const T&)>
+template <Gradients (*kBackward)(const Flow&, const Call&, const T&, const T&)>
 Gradients FlatBackward(const Maybe& grad_gates, const Maybe& grad_factors,
+                       const Maybe& grad_maxima, const Maybe& grad_final,
                        const T& input_gates, const T& forget_gates,
                        const Maybe& input_bias, const Maybe& forget_bias,
-                       double softcap, const Maybe& kept, const T& factors) {
+                       double softcap, const Maybe& kept,
+                       const Maybe& cu_seqlens, const Maybe& initial_maximum,
+                       const T& factors, const T& maxima) {
   return WithTorchErrors([&] {
     const Call in = CallOf(input_gates, forget_gates, input_bias, forget_bias,
-                           softcap, kept);
+                           softcap, kept, cu_seqlens, initial_maximum);
     CheckMlstmGates(in);
-    return kBackward(grad_gates, grad_factors, in, factors);
+    return kBackward({grad_gates, grad_factors, grad_maxima, grad_final}, in,
+                     factors, maxima);
   });
 }
 
@@ -351,10 +372,13 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "Tensor maxima, Tensor final_maximum)");
   m.def(
       "mlstm_gates_backward(Tensor? grad_gates, Tensor? grad_factors, "
-      "Tensor input_gates, Tensor forget_gates, Tensor? input_bias, "
-      "Tensor? forget_bias, float softcap, Tensor? kept, Tensor factors) -> "
+      "Tensor? grad_maxima, Tensor? grad_final, Tensor input_gates, "
+      "Tensor forget_gates, Tensor? input_bias, Tensor? forget_bias, "
+      "float softcap, Tensor? kept, Tensor? cu_seqlens, "
+      "Tensor? initial_maximum, Tensor factors, Tensor maxima) -> "
       "(Tensor input_gates_gradient, Tensor forget_gates_gradient, "
-      "Tensor input_bias_gradient, Tensor forget_bias_gradient)");
+      "Tensor input_bias_gradient, Tensor forget_bias_gradient, "
+      "Tensor initial_maximum_gradient)");
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
   m.impl("mlstm_gates", TORCH_FN(Flat<&ForwardCpu>));

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <tuple>
 #include <vector>
 
 #include "kernels/mlstm/mlstm.h"
@@ -25,7 +26,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 using T = at::Tensor;
 using Signature = T(const T&, const T&, double);
-using BackwardSignature = T(const T&, const T&, const T&, double);
+using Two = std::tuple<T, T>;  // of read and of maxima
+using BackwardSignature = Two(const T&, const T&, const T&, double);
 
 void Check(const T& read, const T& maxima) {
   const Wants wants("mlstm_read", read);
@@ -44,7 +46,7 @@ T Composed(const T& read, const T& maxima, double eps) {
   const T wide = Wide(read);
   const c10::SymInt width = wide.sym_size(-1) - 1;
   const T normal = wide.narrow_symint(-1, width, 1);
-  const T least = (-maxima.detach()).exp().unsqueeze(-1);
+  const T least = (-maxima).exp().unsqueeze(-1);
   return wide.narrow_symint(-1, 0, width) /
          (at::maximum(normal.abs(), least) + eps);
 }
@@ -65,7 +67,7 @@ struct Held {
 };
 
 T ForwardCpu(const T& read, const T& maxima, double eps) {
-  if (!KernelServes(read)) return Composed(read, maxima, eps);
+  if (!KernelServes(read, maxima)) return Composed(read, maxima, eps);
   const Held held(read, maxima, eps);
   const T h = EmptyDense(WithLast(read, held.call.width));
   TorchExecutor executor(WorkersFor(read.numel()));
@@ -78,18 +80,21 @@ T ForwardMeta(const T& read, const T&, double) {
                           read.options().dtype(ComputeType(read)));
 }
 
-T BackwardCpu(const T& grad_h, const T& read, const T& maxima, double eps) {
+Two BackwardCpu(const T& grad_h, const T& read, const T& maxima, double eps) {
   const Held held(read, maxima, eps);
   const T flow = grad_h.to(at::kFloat).contiguous();
-  const T grad_read = EmptyDense(read.sizes());
+  const T grad_read = EmptyDense(read.sizes()),
+          grad_maxima = EmptyDense(maxima.sizes());
   TorchExecutor executor(WorkersFor(read.numel()));
   MlstmReadBackward(held.call, flow.const_data_ptr<float>(),
-                    grad_read.data_ptr<float>(), executor);
-  return grad_read;
+                    grad_read.data_ptr<float>(), grad_maxima.data_ptr<float>(),
+                    executor);
+  return {grad_read, grad_maxima};
 }
 
-T BackwardMeta(const T&, const T& read, const T&, double) {
-  return at::empty_symint(read.sym_sizes(), read.options());
+Two BackwardMeta(const T&, const T& read, const T& maxima, double) {
+  return {at::empty_symint(read.sym_sizes(), read.options()),
+          at::empty_symint(maxima.sym_sizes(), maxima.options())};
 }
 
 T Dispatch(const T& read, const T& maxima, double eps) {
@@ -113,21 +118,23 @@ struct MlstmReadFunction : public torch::autograd::Function<MlstmReadFunction> {
     const double eps = ctx->saved_data["eps"].toDouble();
     if (at::GradMode::is_enabled()) {  // the gradient may be differentiated
       variable_list found =
-          ComposedGradients({saved[0]}, grads, [&](const variable_list& x) {
-            return variable_list{Composed(x[0], saved[1], eps)};
+          ComposedGradients(saved, grads, [&](const variable_list& x) {
+            return variable_list{Composed(x[0], x[1], eps)};
           });
       found.resize(3);
       return found;
     }
     static const auto op =
         FindGradientOp<BackwardSignature>("tarn::mlstm_read_backward");
-    return {op.call(grads[0], saved[0], saved[1], eps), T(), T()};
+    const auto [by_read, by_maxima] =
+        op.call(grads[0], saved[0], saved[1], eps);
+    return {by_read, by_maxima, T()};
   }
 };
 
 T ForwardAutograd(const T& read, const T& maxima, double eps) {
-  if (!KernelServes(read)) return Composed(read, maxima, eps);
-  if (!WantsGradient(read)) {
+  if (!KernelServes(read, maxima)) return Composed(read, maxima, eps);
+  if (!WantsGradient(read, maxima)) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return Dispatch(read, maxima, eps);
   }
@@ -142,8 +149,8 @@ T Flat(const T& read, const T& maxima, double eps) {
   });
 }
 
-template <T (*kBackward)(const T&, const T&, const T&, double)>
-T FlatBackward(const T& grad_h, const T& read, const T& maxima, double eps) {
+template <Two (*kBackward)(const T&, const T&, const T&, double)>
+Two FlatBackward(const T& grad_h, const T& read, const T& maxima, double eps) {
   return WithTorchErrors([&] {
     Check(read, maxima);
     return kBackward(grad_h, read, maxima, eps);
@@ -154,7 +161,7 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("mlstm_read(Tensor read, Tensor maxima, float eps=1e-06) -> Tensor");
   m.def(
       "mlstm_read_backward(Tensor grad_out, Tensor read, Tensor maxima, "
-      "float eps) -> Tensor");
+      "float eps) -> (Tensor read_gradient, Tensor maxima_gradient)");
 }
 TORCH_LIBRARY_IMPL(tarn, CPU, m) {
   m.impl("mlstm_read", TORCH_FN(Flat<&ForwardCpu>));

@@ -52,7 +52,7 @@ def lru_call(x, **options):
 
 
 def cell_call(x, **options):
-    """The state without m: S has a gradient, m has none."""
+    """The state without m, as the loop has it."""
     *first, S = x.values()
     m = torch.full_like(S[:, :, 0, 0], 0.25)
     out, (S, m) = ops.mlstm(
@@ -333,6 +333,41 @@ def test_gates_of_any_size_are_finite(composed):
     assert all(leaves[key].grad.isfinite().all() for key in list(x)[:-1])
 
 
+@pytest.mark.parametrize("eps", [1e-6, 0.1])
+def test_the_maximum_has_its_gradient(eps):
+    """Of results that depend on m: states as they are, and h by a large eps."""
+    x = cell_problem(1, 39, 3, states=4) | {"m": torch.randn(4, 3)}
+
+    def gradients(given, composed):
+        leaves = {key: one.detach().clone().requires_grad_() for key, one in given.items()}
+        *first, S, m = leaves.values()
+        with forms(composed):
+            out, (S, m) = ops.mlstm(
+                *first, initial_state=(S, m), cu_seqlens=STARTS, eps=eps, return_state=True
+            )
+        loss = out.square().sum() + S.square().sum() + m.square().sum()
+        return torch.autograd.grad(loss, list(leaves.values()))
+
+    wanted = gradients({key: one.double() for key, one in x.items()}, False)
+    for composed in (False, True):
+        for ours, theirs in zip(gradients(x, composed), wanted, strict=True):
+            near(ours, theirs, 1e-4)
+    small = {key: one.double() for key, one in x.items()}
+    for key in ("queries", "keys", "values", "input_gates", "forget_gates"):
+        small[key] = small[key][:, :6]
+    leaves = [one.requires_grad_() for one in small.values()]
+    few = torch.tensor([0, 2, 2, 3, 6])
+
+    def f(*given):
+        *first, S, m = given
+        out, state = ops.mlstm(
+            *first, initial_state=(S, m), cu_seqlens=few, eps=eps, return_state=True
+        )
+        return out, *state
+
+    assert torch.autograd.gradcheck(f, leaves)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_opcheck(dtype):
     x = [one.requires_grad_() for one in lru_problem(2, 9, 5, dtype).values()]
@@ -356,7 +391,7 @@ def test_opcheck(dtype):
         )
         opcheck(
             torch.ops.tarn.mlstm_gates_backward.default,
-            (flow, flow, *plain[10:13], None, 2.0, kept, flow.exp()),
+            (flow, flow, None, None, *plain[10:13], None, 2.0, kept, None, m, flow.exp(), flow),
         )
 
 

@@ -87,8 +87,8 @@ class Mlstm : public Mixer {
     for (const std::vector<torch::Tensor>& piece : earlier) {
       const torch::Tensor decayed = piece[1] + maximum;
       const torch::Tensor next = torch::maximum(decayed, piece[2]).detach();
-      before = factor(decayed - next) * before +
-               factor(piece[2].detach() - next) * piece[0];
+      before =
+          factor(decayed - next) * before + factor(piece[2] - next) * piece[0];
       maximum = next;
     }
     rows.cell.return_state = false;
