@@ -129,9 +129,15 @@ Results Composed(const Call& in) {
   const auto rows = [&](const T& x) {
     return x.reshape_symint(inputs.sym_sizes());
   };
-  return {(decays + rows(m.before - m.after)).contiguous(),
-          (inputs - rows(m.after)).exp().contiguous(),
-          rows(m.after).contiguous(), m.last};
+  T gates = decays + rows(m.before - m.after);
+  T factors = (inputs - rows(m.after)).exp();
+  if (in.kept.has_value()) {  // nothing flows back to what was not kept
+    const T kept = in.kept->unsqueeze(-1);
+    gates = at::where(kept, gates, Zero(gates));
+    factors = at::where(kept, factors, Zero(factors));
+  }
+  return {gates.contiguous(), factors.contiguous(), rows(m.after).contiguous(),
+          m.last};
 }
 
 // The kernel's view [B, T, 1, H].
