@@ -42,14 +42,14 @@ def forward(
     n_initial: Tensor | None = None,
     m_initial: Tensor | None = None,
     return_last_states: bool | None = None,
-    mode: str | None = None,
+    mode: Any = None,
 ) -> Any:
     """query, key: [B, H, T, K]; value: [B, H, T, V]; igate, fgate: [B, H, T], before their
     functions. States: C [B, H, K, V], n [B, H, K] and m [B, H, 1]. Returns h [B, H, T, V] in
     the dtype of query, and the states where they are asked for, or in inference."""
     mode = self.config.mode if mode is None else mode
     last = self.config.return_last_states if return_last_states is None else return_last_states
-    states = (c_initial, n_initial, m_initial)
+    states: Any = (c_initial, n_initial, m_initial)
     given = sum(one is not None for one in states)
     if given not in (0, 3) or not _served(self.config, mode, query, last):
         return theirs(self, query, key, value, igate, fgate, *states, return_last_states, mode)
