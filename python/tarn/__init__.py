@@ -56,6 +56,7 @@ _PARTS = (
     "events",
     "feature_maps",
     "fla",
+    "huggingface",
     "masking",
     "models",
     "nn",

@@ -147,7 +147,7 @@ def descriptions():
     found = {}
     for line in (DOCS / "published-models.md").read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 3 and cells[0].startswith("`"):
+        if len(cells) == 3 and cells[0].startswith("`") and cells[2] != "limits":
             for kind in re.findall("`(.+?)`", cells[0]):
                 found[kind] = cells[1:]
     return found
