@@ -17,7 +17,7 @@ import difflib
 import json
 import os
 import pathlib
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import (
@@ -140,6 +140,8 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
     accepts_loss_kwargs = True  # num_items_in_batch
     _is_stateful = True  # a state cannot be cut back, as assisted generation would
     _supports_sdpa = _supports_flash_attn = False
+    value_embedding: torch.nn.Module
+    predictor: torch.nn.Module
 
     def __init__(self, config: TarnConfig, model: LanguageModel | None = None) -> None:
         super().__init__(config)
@@ -246,7 +248,7 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
                 vocab_size=self.config.vocab_size,
                 num_items_in_batch=num_items_in_batch,
             )
-        out = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cache)
+        out = CausalLMOutputWithPast(loss=loss, logits=logits, past_key_values=cast(Any, cache))
         return out.to_tuple() if return_dict is False else out
 
     def _advance(self, rows: _Rows, states: Any, keep: int) -> tuple[torch.Tensor, Any]:
@@ -298,9 +300,9 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
             found.generation_config = GenerationConfig.from_dict(settings)
         found.name_or_path = os.fsdecode(pretrained_model_name_or_path)
         if dtype not in (None, "auto"):
-            found.to(getattr(torch, dtype) if isinstance(dtype, str) else dtype)
+            torch.nn.Module.to(found, getattr(torch, dtype) if isinstance(dtype, str) else dtype)
         if device_map not in (None, "auto"):
-            found.to(device_map)
+            torch.nn.Module.to(found, device_map)
         return found.eval()
 
     def save_pretrained(
