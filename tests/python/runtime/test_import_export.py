@@ -333,7 +333,7 @@ def test_other_directories_are_refused(llama, imported, tmp_path):
     assert "which needs no import" in refused(3, "import", imported, "--out", tmp_path / "a")
     done = tarn("export", imported, "--out", tmp_path / "a", "--to", "gguf")
     assert done.returncode == 2 and "--to: want hf, got 'gguf'" in done.stderr
-    assert "config.json" in refused(1, "import", tmp_path / "none", "--out", tmp_path / "a")
+    assert "config.json" in refused(3, "import", tmp_path / "none", "--out", tmp_path / "a")
     shutil.copytree(llama, tmp_path / "cut")
     path = tmp_path / "cut" / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
