@@ -179,6 +179,19 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
     def get_output_embeddings(self) -> torch.nn.Module:
         return self.predictor
 
+    def resize_token_embeddings(
+        self, new_num_tokens: int | None = None, *arguments: Any, **options: Any
+    ) -> torch.nn.Module:
+        """The embedding; raises ValueError for another number than it has."""
+        if new_num_tokens not in (None, self.config.vocab_size):
+            raise value_error(
+                "TarnForCausalLM.resize_token_embeddings",
+                "new_num_tokens",
+                f"vocab_size of the configuration, {self.config.vocab_size}",
+                new_num_tokens,
+            )
+        return self.value_embedding
+
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # TarnCache

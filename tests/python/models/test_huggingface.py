@@ -342,6 +342,9 @@ def test_wrong_calls_are_named(linear, tmp_path):
         linear(TOKENS, past_key_values=())
     with pytest.raises(ValueError, match="input_ids: want "):
         linear(TOKENS[0])
+    assert linear.resize_token_embeddings(61) is linear.value_embedding
+    with pytest.raises(ValueError, match="new_num_tokens: want vocab_size .*61, got 70"):
+        linear.resize_token_embeddings(70)
     linear.save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="quantization_config: want none"):
         TarnForCausalLM.from_pretrained(tmp_path, quantization_config={"bits": 4})
