@@ -290,12 +290,11 @@ def test_lm_evaluation_harness_runs_it(linear, tmp_path):
     harness = pytest.importorskip("lm_eval.models.huggingface")
     instances = pytest.importorskip("lm_eval.api.instance")
     tokenizers = pytest.importorskip("tokenizers")
-    words = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({f"w{index}": index for index in range(61)}, unk_token="w0")
-    )
+    vocabulary = {f"w{index}": index for index in range(2, 61)} | {"pad": 0, "end": 1}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="pad"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=words, pad_token="w0", eos_token="w1"
+        tokenizer_object=words, pad_token="pad", eos_token="end"
     )
     linear.save_pretrained(tmp_path)
     asked = [("w3 w4 w5", " w7"), ("w9", " w8 w11 w12"), ("w2 w2 w2 w30", " w31 w32")]
