@@ -81,9 +81,13 @@ def changed(folder, **keys):
     return folder
 
 
-@pytest.mark.parametrize(("kind", "keys"), cases.CASES[::4], ids=cases.NAMES[::4])
-def test_there_and_back(kind, keys, tmp_path):
-    model = published.random_model(kind, keys)
+# The first options of each type: test_models_supported.py exports the others.
+FIRST = {kind: keys for kind, keys in reversed(cases.CASES)}
+
+
+@pytest.mark.parametrize("kind", FIRST)
+def test_there_and_back(kind, tmp_path):
+    model = published.random_model(kind, FIRST[kind])
     model.save_pretrained(tmp_path / "theirs")
     convert("import", tmp_path / "theirs", "--out", tmp_path / "ours")
     assert np.array_equal(bits(tmp_path / "ours"), bits(tmp_path / "theirs"))

@@ -98,7 +98,6 @@ CASES = [
          "time_step_limit": (0.0, 0.05), "num_local_experts": 3, "num_experts_per_tok": 3},
     ),
 ]  # fmt: skip
-NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 
 
 def test_shards_and_bf16_files_open(tmp_path):
