@@ -84,20 +84,28 @@ ModelConfig ReadHybrid(PublishedConfig& from, double norm_eps);
 void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
                      ImportedTensors& to);
 
-/// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
-/// the fraction of a head's channels that rotate where the file does not say;
-/// without it all do, and the file cannot say. base: where the file has none.
+/// What the class of a type has where its file does not say.
+struct RotaryDefaults {
+  /// max_position_embeddings, for which scaled frequencies were trained where
+  /// the file names no original number. 0: the file has to.
+  int64_t positions = 0;
+  /// The fraction of a head's channels that rotate; without it all do, and the
+  /// file cannot say.
+  std::optional<double> part = std::nullopt;
+  double base = 10000.0;
+};
+/// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
 /// config: its d_key is known.
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part = std::nullopt,
-                double base = 10000.0);
+                const RotaryDefaults& usual);
 /// The keys of a model without partial rotation, as transformers 5 writes them.
 void PublishRotary(const ModelConfig& config, PublishedKeys& to);
 /// The same of a model with layers of full attention, whose frequencies become
 /// the model's, and layers with a window. Returns the base of the latter, 0:
 /// the model's. sliding_key: of a file of transformers 4; null: rope_theta.
-double ReadRotaryByType(PublishedConfig& from, ModelConfig& config, double base,
-                        const char* sliding_key, double sliding_base);
+double ReadRotaryByType(PublishedConfig& from, ModelConfig& config,
+                        const RotaryDefaults& usual, const char* sliding_key,
+                        double sliding_base);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,

@@ -61,7 +61,7 @@ ModelConfig ReadLfmStack(PublishedConfig& from) {
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   SetKey(config, "conv_width", from.Integer("conv_L_cache", 2, 8, 3));
   SetKey(config, "conv_bias", from.Flag("conv_bias", false));
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 128000, .base = 1e6});
   ReadLfmLayers(from, config);
   const auto rotated = [](const LayerConfig& layer) {
     return layer.attention == MixerKind("full");
