@@ -174,6 +174,10 @@ void AddExperts(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, const GatedUnitNames& names,
                 PublishedTensors& from, ImportedTensors& to,
                 float in_factor = 1.0f, float out_factor = 1.0f);
+/// The tensors of LFM's gated short convolution. config: as the layer sees it.
+void AddShortConv(const ModelConfig& config, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to);
 /// The tensor, times a factor.
 WeightPart Times(const WeightPart& part, float factor);
 
@@ -193,6 +197,7 @@ std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
 std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
 std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
 std::vector<Importer> LfmImporters();         // lfm.cc
+std::vector<Importer> Lfm3Importers();        // lfm3.cc
 std::vector<Importer> GriffinImporters();     // griffin.cc
 std::vector<Importer> XlstmImporters();       // xlstm.cc
 

@@ -59,6 +59,12 @@ void ReadScaling(PublishedConfig& from, PublishedConfig& kind, bool of_model,
   const std::string old = kind.Word("type", "default");
   const std::string type = kind.Word("rope_type", old);
   if (type == "default") return;
+  if (type == "proportional" && !of_model) {
+    config.rotary_scaling = RotaryScalingKind::kProportional;
+    config.rotary_factor = kind.Real("factor", 1.0);
+    config.rotary_low = kind.Real("partial_rotary_factor", 1.0);
+    return;
+  }
   if (type != "linear" && type != "llama3" && type != "yarn") {
     kind.Refuse("rope_type",
                 type == "longrope" || type == "su" || type == "dynamic"
@@ -149,6 +155,10 @@ void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
   if (config.rotary_scaling == RotaryScalingKind::kLlama3) {
     rope["low_freq_factor"] = config.rotary_low;
     rope["high_freq_factor"] = config.rotary_high;
+  }
+  if (config.rotary_scaling == RotaryScalingKind::kProportional) {
+    rope["partial_rotary_factor"] = config.rotary_low;
+    if (config.rotary_factor == 1.0) rope.erase("factor");
   }
   if (config.rotary_scaling == RotaryScalingKind::kYarn) {
     const auto unless = [&rope](const char* key, double value, double usual) {
