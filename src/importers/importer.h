@@ -193,9 +193,9 @@ std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
 std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
 std::vector<Importer> MinimaxImporters();     // minimax.cc
 std::vector<Importer> KimiImporters();        // kimi.cc
-std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
-std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
-std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
+std::vector<Importer> FlashDeltaImporters();  // flash/flash_delta.cc
+std::vector<Importer> FlashDecayImporters();  // flash/flash_decay.cc
+std::vector<Importer> FlashRwkvImporters();   // flash/flash_rwkv.cc
 std::vector<Importer> LfmImporters();         // lfm.cc
 std::vector<Importer> Lfm3Importers();        // lfm3.cc
 std::vector<Importer> GriffinImporters();     // griffin.cc

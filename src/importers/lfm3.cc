@@ -129,7 +129,7 @@ void AddLfm3Softmax(const ModelConfig& view, const std::string& own,
   to.AddLinear(from, own + "value_projection", theirs + "v_proj", bias);
   if (KeyOf<bool>(view, "head_gate")) {
     to.Add(own + "gate_projection.weight",
-           GateOfChannels(view, from(theirs + "g_proj.weight",
+           GateOfChannels(view, from(theirs + "gate_proj.weight",
                                      {view.n_heads, view.d_model})));
   }
   to.AddLinear(from, own + "query_norm", theirs + "q_norm");
