@@ -73,7 +73,7 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
   }
   config.positions = Positions::kNone;
   if (places == "rope") {
-    ReadRotary(from, config);
+    ReadRotary(from, config, {.positions = 2048});
   } else {
     from.Ignore({"rope_parameters", "rope_theta", "rope_scaling"});
   }
