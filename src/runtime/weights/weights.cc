@@ -76,16 +76,15 @@ class Packer {
     const WeightTensor& tensor = Find(weight);
     constexpr int64_t kPanel = WeightMatrix::kPanel;
     const int64_t panel = first / kPanel, end = first + rows;
-    executor_.ParallelFor(
-        (end + kPanel - 1) / kPanel - panel, [&](int64_t task, int worker) {
-          const int64_t begin = std::max((panel + task) * kPanel, first);
-          const int64_t count =
-              std::min((panel + task + 1) * kPanel, end) - begin;
-          float* block = BlockOf(worker, count * matrix.inputs());
-          const int64_t from = begin - first;
-          source_.ReadRows(tensor, {from, from + count}, block);
-          matrix.SetRows(begin, count, block, nullptr);
-        });
+    executor_.ParallelFor((end + kPanel - 1) / kPanel - panel, [&](int64_t task,
+                                                                   int worker) {
+      const int64_t begin = std::max((panel + task) * kPanel, first);
+      const int64_t count = std::min((panel + task + 1) * kPanel, end) - begin;
+      float* block = BlockOf(worker, count * matrix.inputs());
+      const int64_t from = begin - first;
+      source_.ReadRows(tensor, {from, from + count}, block);
+      matrix.SetRows(begin, count, block, nullptr);
+    });
     source_.Release(tensor);
     parameters_ += tensor.elements();
     if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
