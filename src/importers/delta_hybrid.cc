@@ -3,6 +3,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -72,6 +73,22 @@ ModelConfig ReadOlmoHybrid(PublishedConfig& from) {
   return config;
 }
 
+void PublishOlmoHybrid(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig delta = FirstView(config, "gdn");
+  PublishSoftmaxStack(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"gdn", "linear_attention"}, {"full", "full_attention"}},
+                    to);
+  to["linear_num_value_heads"] = delta.n_heads;
+  to["linear_num_key_heads"] = KeyHeadsOf(delta);
+  to["linear_key_head_dim"] = delta.d_key;
+  to["linear_value_head_dim"] = delta.d_value;
+  to["linear_conv_kernel_dim"] = KeyOf<int64_t>(delta, "conv_width");
+  to["linear_allow_neg_eigval"] = KeyOf<bool>(delta, "negative_eigenvalues");
+  to["rope_parameters"] = nullptr;
+  if (config.positions == Positions::kRotary) PublishRotary(config, to);
+}
+
 void AddOlmoDelta(const ModelConfig& view, const std::string& own,
                   const std::string& theirs, PublishedTensors& from,
                   ImportedTensors& to) {
@@ -93,7 +110,7 @@ void AddOlmoDelta(const ModelConfig& view, const std::string& own,
 void AddOlmoNorm(const std::string& own, const std::string& theirs,
                  const std::string& other, PublishedTensors& from,
                  ImportedTensors& to) {
-  to.AddLinear(from, own, from.Has(theirs + ".weight") ? theirs : other);
+  to.AddLinear(from, own, from.Has(other + ".weight") ? other : theirs);
 }
 
 void OlmoHybridTensors(const ModelConfig& config, PublishedTensors& from,
@@ -137,9 +154,11 @@ WeightPart KernelsOf(const ModelConfig& view, const std::string& theirs,
   }
   std::vector<WeightPart> parts;
   int64_t rows = 0;
-  for (const char* name : {"q_conv1d", "k_conv1d", "v_conv1d"}) {
+  for (const auto& [name, wanted] : {std::pair{"q_conv1d", keys},
+                                     {"k_conv1d", keys},
+                                     {"v_conv1d", values}}) {
     const std::string whole = StrCat(theirs, name, ".weight");
-    const WeightPart part = from(whole);
+    const WeightPart part = from.Named(whole, {wanted, 1, width});
     const int64_t own = part.shape().empty() ? 0 : part.shape()[0];
     parts.push_back(from(whole, {own, 1, width}));
     rows += own;
@@ -153,7 +172,8 @@ WeightPart KernelsOf(const ModelConfig& view, const std::string& theirs,
 }
 
 std::vector<Importer> DeltaImporters() {
-  return {{"olmo_hybrid", ReadOlmoHybrid, OlmoHybridTensors}};
+  return {{"olmo_hybrid", ReadOlmoHybrid, OlmoHybridTensors,
+           "OlmoHybridForCausalLM", PublishOlmoHybrid}};
 }
 
 }  // namespace tarn

@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -85,47 +86,21 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
   return config;
 }
 
-// The first layer's view with such a mixer, or the model where there is none.
-ModelConfig FirstView(const ModelConfig& config, const char* mixer) {
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    ModelConfig view = LayerView(config, i);
-    if (view.attention == MixerKind(mixer)) return view;
-  }
-  return config;
-}
-
 void PublishGranite(const ModelConfig& config, PublishedKeys& to) {
   const ModelConfig softmax = FirstView(config, "full");
   const ModelConfig mamba = FirstView(config, "mamba2");
-  to["vocab_size"] = config.vocab_size;
-  to["hidden_size"] = config.d_model;
-  to["num_hidden_layers"] = config.n_layers;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const bool recurrent =
-        LayerView(config, i).attention == MixerKind("mamba2");
-    to["layer_types"].push_back(recurrent ? "mamba" : "attention");
-  }
-  to["num_attention_heads"] = softmax.n_heads;
-  const int64_t shared = KeyOf<int64_t>(softmax, "key_heads");
-  to["num_key_value_heads"] = shared == 0 ? softmax.n_heads : shared;
-  to["attention_bias"] = KeyOf<bool>(softmax, "qkv_bias");
+  PublishStackSizes(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"mamba2", "mamba"}, {"full", "attention"}}, to);
+  PublishHeads(softmax, to);
+  to.erase("head_dim");  // follows from the others
   to["attention_multiplier"] = KeyOf<double>(softmax, "score_scale");
-  to["mamba_n_heads"] = mamba.n_heads;
-  to["mamba_d_head"] = mamba.d_value;
-  to["mamba_expand"] = mamba.n_heads * mamba.d_value / config.d_model;
-  to["mamba_d_state"] = mamba.d_key;
-  to["mamba_n_groups"] =
-      std::max<int64_t>(1, KeyOf<int64_t>(mamba, "key_heads"));
-  to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
-  to["mamba_conv_bias"] = true;
-  to["mamba_proj_bias"] = false;
-  PublishStepLimits(mamba, to);
+  PublishMamba2Keys(mamba, config.d_model, to);
   to["embedding_multiplier"] = config.embedding_factor;
   to["residual_multiplier"] = config.residual_factor;
   to["logits_scaling"] = 1.0 / config.logit_factor;
   to["rms_norm_eps"] = config.norm_eps;
   to["hidden_act"] = "silu";
-  to["tie_word_embeddings"] = config.tied_head;
   to["shared_intermediate_size"] = config.d_ff;
   to["num_local_experts"] = 0;
   if (config.feed_forward == FeedForwardOf("moe")) {

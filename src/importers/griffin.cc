@@ -7,6 +7,7 @@
 #include "core/half.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -80,6 +81,22 @@ ModelConfig ReadGriffin(PublishedConfig& from) {
   return config;
 }
 
+void PublishGriffin(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  const ModelConfig lru = FirstView(config, "rg-lru");
+  PublishSoftmaxStack(config, to);
+  to.erase("hidden_act");
+  to["hidden_activation"] = "gelu_pytorch_tanh";
+  to["intermediate_size"] = 2 * config.d_ff;
+  PublishLayerWords(config, "block_types",
+                    {{"rg-lru", "recurrent"}, {"full", "attention"}}, to);
+  to["lru_width"] = lru.n_heads * lru.d_value;
+  to["conv1d_width"] = KeyOf<int64_t>(lru, "conv_width");
+  to["attention_window_size"] = KeyOf<int64_t>(softmax, "window");
+  to["logits_soft_cap"] = config.logit_softcap;
+  PublishPartialRotary(softmax, to);
+}
+
 // A block of a gate is stored with a column for each output.
 WeightPart TurnedBlocks(const WeightPart& part) {
   const int64_t heads = part.shape()[0], width = part.shape()[1];
@@ -141,7 +158,8 @@ void GriffinTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> GriffinImporters() {
-  return {{"recurrent_gemma", ReadGriffin, GriffinTensors}};
+  return {{"recurrent_gemma", ReadGriffin, GriffinTensors,
+           "RecurrentGemmaForCausalLM", PublishGriffin}};
 }
 
 }  // namespace tarn

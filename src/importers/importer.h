@@ -71,8 +71,7 @@ struct Mamba2Factors {
 void AddMamba2(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to, const Mamba2Factors& factors = {});
-/// The same of a Mamba-1 mixer; the weights of its selection's norms are 1
-/// where the file lacks them.
+/// The same of a Mamba-1 mixer.
 void AddMamba1(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);
@@ -93,6 +92,8 @@ void ReadRotary(PublishedConfig& from, ModelConfig& config,
                 double base = 10000.0);
 /// The keys of a model without partial rotation, as transformers 5 writes them.
 void PublishRotary(const ModelConfig& config, PublishedKeys& to);
+/// With the part that rotates; view: of a layer of softmax attention.
+void PublishPartialRotary(const ModelConfig& view, PublishedKeys& to);
 /// The same of a model with layers of full attention, whose frequencies become
 /// the model's, and layers with a window. Returns the base of the latter, 0:
 /// the model's. sliding_key: of a file of transformers 4; null: rope_theta.

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -124,6 +125,38 @@ ModelConfig ReadLfm2Moe(PublishedConfig& from) {
   return config;
 }
 
+void PublishLfm(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig conv = FirstView(config, "short-conv");
+  PublishSoftmaxStack(config, to);
+  to.erase("attention_bias");
+  to.erase("hidden_act");
+  to.erase("rms_norm_eps");
+  to["norm_eps"] = config.norm_eps;
+  PublishRotary(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"short-conv", "conv"}, {"full", "full_attention"}}, to);
+  to["conv_L_cache"] = KeyOf<int64_t>(conv, "conv_width");
+  to["conv_bias"] = KeyOf<bool>(conv, "conv_bias");
+}
+
+void PublishLfm2(const ModelConfig& config, PublishedKeys& to) {
+  PublishLfm(config, to);
+  to["block_auto_adjust_ff_dim"] = false;
+}
+
+void PublishLfm2Moe(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  PublishLfm(config, to);
+  int64_t dense = 0;
+  while (dense < config.n_layers && !HasPart(config, dense, "moe")) ++dense;
+  to["num_dense_layers"] = dense;
+  if (dense == config.n_layers) return;
+  PublishChoice(mixed, to);
+  to["num_experts"] = KeyOf<int64_t>(mixed, "experts");
+  to["use_expert_bias"] = KeyOf<int64_t>(mixed, "router") == 2;
+  to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
+}
+
 // Rows of in_proj: the gates before the convolution, those after it, and what
 // both multiply: keys, queries and values.
 void AddShortConv(const ModelConfig& view, const std::string& own,
@@ -134,7 +167,8 @@ void AddShortConv(const ModelConfig& view, const std::string& own,
   const bool biased = KeyOf<bool>(view, "conv_bias");
   for (const char* part : {".weight", ".bias"}) {
     if (part[1] == 'b' && !biased) break;
-    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n});
+    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n},
+                         part[1] == 'b' ? 0 : view.d_model);
     to.Add(StrCat(own, "key_projection", part), in[0]);
     to.Add(StrCat(own, "query_projection", part), in[1]);
     to.Add(StrCat(own, "value_projection", part), in[2]);
@@ -193,8 +227,9 @@ void LfmTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> LfmImporters() {
-  return {{"lfm2", ReadLfm2, LfmTensors},
-          {"lfm2_moe", ReadLfm2Moe, LfmTensors}};
+  return {{"lfm2", ReadLfm2, LfmTensors, "Lfm2ForCausalLM", PublishLfm2},
+          {"lfm2_moe", ReadLfm2Moe, LfmTensors, "Lfm2MoeForCausalLM",
+           PublishLfm2Moe}};
 }
 
 }  // namespace tarn

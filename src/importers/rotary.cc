@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -132,10 +133,26 @@ void PublishRotary(const ModelConfig& config, PublishedKeys& to) {
     rope["low_freq_factor"] = config.rotary_low;
     rope["high_freq_factor"] = config.rotary_high;
   }
+  if (config.rotary_scaling == RotaryScalingKind::kYarn) {
+    const auto unless = [&rope](const char* key, double value, double usual) {
+      if (value != usual) rope[key] = value;
+    };
+    unless("beta_fast", config.rotary_high, 0.0);
+    unless("beta_slow", config.rotary_low, 1.0);
+    unless("attention_factor", config.rotary_magnitude, 0.0);
+    if (!config.rotary_truncate) rope["truncate"] = false;
+  }
   if (config.rotary_original_positions > 0) {
     rope["original_max_position_embeddings"] = config.rotary_original_positions;
   }
   to["rope_parameters"] = std::move(rope);
+}
+
+void PublishPartialRotary(const ModelConfig& view, PublishedKeys& to) {
+  PublishRotary(view, to);
+  const int64_t width = KeyOf<int64_t>(view, "rotary_width");
+  to["rope_parameters"]["partial_rotary_factor"] =
+      FactorOf(width > 0 ? width : view.d_key, view.d_key);
 }
 
 }  // namespace tarn

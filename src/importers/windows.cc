@@ -7,6 +7,7 @@
 #include "config/own_key.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -100,6 +101,19 @@ ModelConfig ReadSmolLm3(PublishedConfig& from) {
   return config;
 }
 
+void PublishSmolLm3(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+  PublishRotary(config, to);
+  PublishWindows(config, to);
+  to["use_sliding_window"] = to.contains("sliding_window");
+  const bool rotates = config.positions == Positions::kRotary;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const bool rotated = KeyOf<bool>(LayerView(config, i), "rotate");
+    to["no_rope_layers"].push_back(rotates && rotated ? 1 : 0);
+  }
+}
+
 void SmolLm3Tensors(const ModelConfig& config, PublishedTensors& from,
                     ImportedTensors& to) {
   AddSoftmaxStack(config, {}, from, to);
@@ -116,6 +130,12 @@ ModelConfig ReadOlmo3(PublishedConfig& from) {
   ReadWindows(from, 4, ReadRotaryByType(from, config, 5e5, nullptr, 0.0),
               config);
   return config;
+}
+
+void PublishOlmo3(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  PublishRotaryByType(config, to);
+  PublishWindows(config, to);
 }
 
 void Olmo3Tensors(const ModelConfig& config, PublishedTensors& from,
@@ -158,6 +178,26 @@ ModelConfig ReadGemma3Text(PublishedConfig& from) {
   return config;
 }
 
+void PublishGemma3Text(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  to.erase("hidden_act");
+  to["hidden_activation"] = "gelu_pytorch_tanh";
+  PublishRotaryByType(config, to);
+  PublishWindows(config, to);
+  // The class reads an integer where it is one.
+  const double scale = KeyOf<double>(config, "score_scale");
+  const double width = 1.0 / (scale * scale), rounded = std::nearbyint(width);
+  constexpr double kSameWidth = 1e-9;
+  if (std::abs(width - rounded) <= kSameWidth * rounded) {
+    to["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
+  } else {
+    to["query_pre_attn_scalar"] = width;
+  }
+  to["final_logit_softcapping"] = config.logit_softcap > 0
+                                      ? nlohmann::json(config.logit_softcap)
+                                      : nlohmann::json(nullptr);
+}
+
 ModelConfig ReadGemma3(PublishedConfig& from) {
   PublishedConfig text = from.TextSection();
   const ModelConfig config = ReadGemma3Text(text);
@@ -194,9 +234,11 @@ void Gemma3Tensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> WindowImporters() {
-  return {{"smollm3", ReadSmolLm3, SmolLm3Tensors},
-          {"olmo3", ReadOlmo3, Olmo3Tensors},
-          {"gemma3_text", ReadGemma3Text, Gemma3Tensors},
+  return {{"smollm3", ReadSmolLm3, SmolLm3Tensors, "SmolLM3ForCausalLM",
+           PublishSmolLm3},
+          {"olmo3", ReadOlmo3, Olmo3Tensors, "Olmo3ForCausalLM", PublishOlmo3},
+          {"gemma3_text", ReadGemma3Text, Gemma3Tensors, "Gemma3ForCausalLM",
+           PublishGemma3Text},
           {"gemma3", ReadGemma3, Gemma3Tensors}};
 }
 

@@ -32,6 +32,16 @@ T Taken(Result<T> result) {
   return std::move(result).Take();
 }
 
+// The same of what is read from the model: files that it lacks are its fault.
+template <typename T>
+T Read(Result<T> result) {
+  if (result.ok() || result.error().code() != ErrorCode::kIo) {
+    return Taken(std::move(result));
+  }
+  const Error& error = result.error();
+  throw FormatError(error.where(), error.wanted(), error.given());
+}
+
 bool Exists(const std::string& path) {
   std::error_code none;
   return std::filesystem::exists(path, none);
@@ -127,7 +137,7 @@ std::optional<std::string> Companion(const std::string& from,
                                      const std::string& name) {
   const std::string path = from + "/" + name;
   if (!Exists(path)) return std::nullopt;
-  return Taken(ReadFile(path, kMaxCompanionBytes));
+  return Read(ReadFile(path, kMaxCompanionBytes));
 }
 
 }  // namespace
@@ -139,24 +149,24 @@ std::vector<std::string> ExportedModelTypes() {
 
 Converted ImportModel(const std::string& from, const std::string& dir,
                       const ConvertOptions& options) {
-  if (!Taken(IsPublishedDirectory(from))) {
+  if (!Read(IsPublishedDirectory(from))) {
     throw FormatError(StrCat(from, "/", kConfigName),
                       "that of a published model, with a model_type",
                       "tarn's own, which needs no import");
   }
-  ModelConfig config = Taken(ReadModelConfig(from));
-  const ModelFiles files = Taken(OpenModelFiles(from, config));
+  ModelConfig config = Read(ReadModelConfig(from));
+  const ModelFiles files = Read(OpenModelFiles(from, config));
   if (Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
-    if (!tokenizer.ok()) Throw(InFolder(from, tokenizer.error()));
-    config.tokenizer = tokenizer.value().kind();
+    if (!tokenizer.ok()) tokenizer = InFolder(from, tokenizer.error());
+    config.tokenizer = Read(std::move(tokenizer)).kind();
   }
-  Taken(ReadGenerationConfig(from));
+  Read(ReadGenerationConfig(from));
   CheckOut(from, dir, options.overwrite);
   Folder folder(dir);
   Converted converted;
   const std::string text =
-      Taken(ReadFile(from + "/" + kConfigName, kMaxConfigBytes));
+      Read(ReadFile(from + "/" + kConfigName, kMaxConfigBytes));
   converted.model_type = PublishedTypeOf(text);
   WriteAll(*files.weights, options, dir, folder, converted);
   for (const std::string& name : CompanionFiles()) {
@@ -173,8 +183,8 @@ Converted ImportModel(const std::string& from, const std::string& dir,
 
 Converted ExportModel(const std::string& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options) {
-  const ModelConfig config = Taken(ReadModelConfig(from));
-  const ModelFiles files = Taken(OpenModelFiles(from, config));
+  const ModelConfig config = Read(ReadModelConfig(from));
+  const ModelFiles files = Read(OpenModelFiles(from, config));
   const PublishedForm form = [&] {
     Result<PublishedForm> made = Publish(config, files.weights, type);
     if (made.ok()) return std::move(made).Take();

@@ -1,5 +1,4 @@
-"""Published models as modules of tarn.models: logits and gradients of transformers' own
-classes, fine-tuning with and without peft, and the way back into directories."""
+"""Published models as modules of tarn.models: fine-tuning with and without peft, and the way back into directories."""
 
 import pathlib
 import subprocess
@@ -27,44 +26,6 @@ def tarn_program(*arguments):
         [str(programs.BUILD / "tarn"), *map(str, arguments)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-
-
-def gradients(model, logits):
-    """Of a loss that weighs all logits, in the order of the parameters."""
-    weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(2))
-    model.zero_grad()
-    (logits * weights).mean().backward()
-
-
-def definer_gradients(model, folder):
-    """The gradients of transformers' autograd under tarn's names: they take the way of
-    the weights, through a directory that holds them in the weights' places."""
-    gradients(model, model(TOKENS).logits)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.copy_(weight.grad)
-    model.save_pretrained(folder)
-    return tarn.load_model(folder).state_dict()
-
-
-@pytest.mark.parametrize(("kind", "keys"), cases.CASES, ids=cases.NAMES)
-def test_logits_and_gradients_are_those_of_the_definer(kind, keys, tmp_path):
-    definer = published.random_model(kind, keys)
-    definer.save_pretrained(tmp_path / "model")
-    model = tarn.load_model(tmp_path / "model")
-    with torch.no_grad():
-        wanted = definer(TOKENS).logits
-    logits = model(TOKENS)
-    published.assert_close(logits.detach().numpy(), wanted.numpy())
-    gradients(model, logits)
-    wanted_gradients = definer_gradients(definer, tmp_path / "gradients")
-    ours = dict(model.named_parameters())
-    assert ours.keys() == wanted_gradients.keys()
-    for name, weight in ours.items():
-        size = wanted_gradients[name].norm()
-        assert size > 0, name
-        error = (weight.grad - wanted_gradients[name]).norm() / size
-        assert error <= 2e-5, (name, float(error))
 
 
 def fine_tune(model, steps=8):
