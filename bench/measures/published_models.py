@@ -32,7 +32,7 @@ CHOSEN = "TARN_BENCH_SHAPES"  # names of models, comma-separated; unset: all
 def _names(ctx):
     chosen = os.environ.get(CHOSEN)
     names = chosen.split(",") if chosen else list(shapes.NAMES)
-    return [name for name in names if not ctx.quick or name != OPENED]
+    return [name for name in names if not ctx.quick or name != "mamba2-780m"]
 
 
 def _program(name, words, ctx):
@@ -243,8 +243,9 @@ def measure(ctx):
         with runtime.Model(path, ctx.threads) as model:
             _prefill(table, ctx, name, path, model)
             _decode(table, ctx, name, path, model)
-        if shapes.has_class(name):
+        # The programs of one model show that they run.
+        if shapes.has_class(name) and not (ctx.quick and name != shapes.NAMES[0]):
             _against(table, ctx, name, path, name in ACCELERATED)
-        if name == OPENED or ctx.quick:
+        if name == (shapes.NAMES[0] if ctx.quick else OPENED):
             _open(table, ctx, name, path)
     return table
