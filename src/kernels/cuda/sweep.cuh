@@ -515,7 +515,7 @@ struct SweepBlock {
       LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
       if (kSums == Sums::kRows) {
         FragmentA<T> extra = left;
-        if (Weighted()) ScaleColumns(extra, v.column_extra, t);
+        if (Gated() || !p.of_rows) ScaleColumns(extra, v.column_extra, t);
         MultiplyAdd(z, extra, ones_b[0]);
       }
       if (Weighted()) ScaleColumns(left, v.column_weight, t);
