@@ -519,6 +519,15 @@ struct SweepBlock {
         MultiplyAdd(z, extra, ones_b[0]);
       }
       if (Weighted()) ScaleColumns(left, v.column_weight, t);
+      if constexpr (sizeof(T) == 4) {
+        if (kSums == Sums::kDenominators) {
+          FragmentB<T> right[2];
+          LoadB(right, m.b[stage], kStride, t, 16 * warp);
+          MultiplyAdd(sums[0], ones_a, right[0]);
+          MultiplyAdd(sums[1], ones_a, right[1]);
+        }
+        continue;
+      }
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
         FragmentB<T> right[2];
@@ -531,6 +540,7 @@ struct SweepBlock {
         }
       }
     }
+    if constexpr (sizeof(T) == 4) AddExactly(stage);
     if (kSums == Sums::kDenominators) {
       // A barrier comes before others read them.
       if (lane.group == 0) {
@@ -541,6 +551,32 @@ struct SweepBlock {
         }
       }
       SyncWarp();
+    }
+  }
+
+  // S += W c b^T of a float32 chunk, summed up before S sees it.
+  __device__ __forceinline__ void AddExactly(int stage) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 2) {
+      float sum[2][4], rest[2][4];
+      Clear(sum);
+      Clear(rest);
+#pragma unroll 1
+      for (int t = 0; t < kChunk; t += 16) {
+        FragmentA<T> left;
+        FragmentB<T> right[2];
+        LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
+        if (Weighted()) {
+          ScaleColumns(left, m.vectors[stage].column_weight, t);
+        }
+        LoadB(right, m.b[stage], kStride, t, 8 * n);
+        MultiplyAddApart(sum[0], rest[0], left, right[0]);
+        MultiplyAddApart(sum[1], rest[1], left, right[1]);
+      }
+      for (int i = 0; i < 4; ++i) {
+        s[n][i] += sum[0][i] + rest[0][i];
+        s[n + 1][i] += sum[1][i] + rest[1][i];
+      }
     }
   }
 

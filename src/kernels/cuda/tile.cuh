@@ -87,6 +87,19 @@ __device__ __forceinline__ void MultiplyAdd(float (&d)[4],
   }
 }
 
+/// d + rest += a b of float32, small terms into rest: tensor cores cut sums off
+/// instead of rounding them, and the fewer steps a large sum has, the better.
+__device__ __forceinline__ void MultiplyAddApart(float (&d)[4],
+                                                 float (&rest)[4],
+                                                 const FragmentA<float>& a,
+                                                 const FragmentB<float>& b) {
+  for (int s = 0; s < 2; ++s) {
+    Mma<Tf32>(rest, a.small[s], b.big[s]);
+    Mma<Tf32>(rest, a.big[s], b.small[s]);
+    Mma<Tf32>(d, a.big[s], b.big[s]);
+  }
+}
+
 /// a[m][k] = X[m0 + m][k0 + k].
 template <typename T>
 __device__ __forceinline__ void LoadA(FragmentA<T>& a, const T* x, int stride,
