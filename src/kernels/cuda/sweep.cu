@@ -8,14 +8,17 @@ namespace tarn::cuda {
 namespace {
 
 // Entry `index` of S or z of one sequence and head, slot after slot.
-__global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
-                            const int64_t state_size, const int64_t per_state) {
-  const int64_t block = blockIdx.x / per_state;
-  const int64_t hv = block % sweep.value_heads;
-  const Segment at = SequenceAt(sweep.sequences, block / sweep.value_heads);
-  const int64_t index = blockIdx.x % per_state * blockDim.x + threadIdx.x;
+__global__ void ChainKernel(const Sweep sweep, const int d_key,
+                            const int state_size, const unsigned per_state) {
+  // 32 bits: 64-bit divisions take longer than the sums.
+  const unsigned heads = static_cast<unsigned>(sweep.value_heads);
+  const unsigned block = blockIdx.x / per_state;
+  const int64_t hv = block % heads;
+  const Segment at = SequenceAt(sweep.sequences, block / heads);
+  const int index =
+      static_cast<int>(blockIdx.x % per_state * blockDim.x + threadIdx.x);
   const bool is_S = index < state_size;
-  const int64_t entry = is_S ? index : index - state_size;
+  const int entry = is_S ? index : index - state_size;
   if (entry >= (is_S ? state_size : d_key)) return;
   const int64_t size = is_S ? state_size : d_key;
   float* slots = is_S ? sweep.slots.S : sweep.slots.z;
