@@ -57,6 +57,7 @@ _PARTS = (
     "events",
     "feature_maps",
     "fla",
+    "huggingface",
     "masking",
     "models",
     "nn",

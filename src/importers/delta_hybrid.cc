@@ -62,10 +62,14 @@ ModelConfig ReadOlmoHybrid(PublishedConfig& from) {
   SetKey(config, "qkv_bias", biases);
   SetKey(config, "out_bias", biases);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
-  // The published models rotate nothing, and say so by a null.
+  // The published models rotate nothing, and say so by a null; where the file
+  // does not say, the class rotates.
+  const PublishedConfig rope = from.Section("rope_parameters");
   config.positions = Positions::kNone;
-  if (from.Section("rope_parameters").Has("rope_theta")) {
-    ReadRotary(from, config);
+  if (rope.Has("rope_theta") || !rope.Holds("rope_theta")) {
+    ReadRotary(from, config, {.positions = 65536});
+  } else {
+    from.Ignore({"rope_theta"});
   }
   from.Ignore({"linear_a_log_min", "linear_a_log_max", "linear_dt_min",
                "linear_dt_max", "linear_dt_init_floor"});

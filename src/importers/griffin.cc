@@ -74,7 +74,7 @@ ModelConfig ReadGriffin(PublishedConfig& from) {
   SetKey(config, "window",
          from.Integer("attention_window_size", 1, kMostGriffin, 2048));
   SetKey(config, "conv_width", from.Integer("conv1d_width", 2, 8, 4));
-  ReadRotary(from, config, 0.5);
+  ReadRotary(from, config, {.part = 0.5});
   ReadGriffinLayers(from, config);
   // How weights began.
   from.Ignore({"w_init_variance_scale", "final_w_init_variance_scale"});

@@ -62,7 +62,7 @@ ModelConfig ReadLfmStack(PublishedConfig& from) {
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   SetKey(config, "conv_width", from.Integer("conv_L_cache", 2, 8, 3));
   SetKey(config, "conv_bias", from.Flag("conv_bias", false));
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 128000, .base = 1e6});
   ReadLfmLayers(from, config);
   const auto rotated = [](const LayerConfig& layer) {
     return layer.attention == MixerKind("full");
@@ -157,28 +157,6 @@ void PublishLfm2Moe(const ModelConfig& config, PublishedKeys& to) {
   to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
 }
 
-// Rows of in_proj: the gates before the convolution, those after it, and what
-// both multiply: keys, queries and values.
-void AddShortConv(const ModelConfig& view, const std::string& own,
-                  const std::string& theirs, PublishedTensors& from,
-                  ImportedTensors& to) {
-  const int64_t n = view.n_heads * view.d_value;
-  const int64_t width = KeyOf<int64_t>(view, "conv_width");
-  const bool biased = KeyOf<bool>(view, "conv_bias");
-  for (const char* part : {".weight", ".bias"}) {
-    if (part[1] == 'b' && !biased) break;
-    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n},
-                         part[1] == 'b' ? 0 : view.d_model);
-    to.Add(StrCat(own, "key_projection", part), in[0]);
-    to.Add(StrCat(own, "query_projection", part), in[1]);
-    to.Add(StrCat(own, "value_projection", part), in[2]);
-  }
-  to.Add(own + "convolution.weight",
-         from(theirs + "conv.weight", {n, 1, width}).Reshaped({n, width}));
-  if (biased) to.Add(own + "convolution.bias", from(theirs + "conv.bias"));
-  to.AddLinear(from, own + "out_projection", theirs + "out_proj", biased);
-}
-
 void AddLfmSoftmax(const std::string& own, const std::string& theirs,
                    PublishedTensors& from, ImportedTensors& to) {
   to.AddLinear(from, own + "query_projection", theirs + "q_proj");
@@ -225,6 +203,28 @@ void LfmTensors(const ModelConfig& config, PublishedTensors& from,
 }
 
 }  // namespace
+
+// Rows of in_proj: the gates before the convolution, those after it, and what
+// both multiply: keys, queries and values.
+void AddShortConv(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  const int64_t n = view.n_heads * view.d_value;
+  const int64_t width = KeyOf<int64_t>(view, "conv_width");
+  const bool biased = KeyOf<bool>(view, "conv_bias");
+  for (const char* part : {".weight", ".bias"}) {
+    if (part[1] == 'b' && !biased) break;
+    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n},
+                         part[1] == 'b' ? 0 : view.d_model);
+    to.Add(StrCat(own, "key_projection", part), in[0]);
+    to.Add(StrCat(own, "query_projection", part), in[1]);
+    to.Add(StrCat(own, "value_projection", part), in[2]);
+  }
+  to.Add(own + "convolution.weight",
+         from(theirs + "conv.weight", {n, 1, width}).Reshaped({n, width}));
+  if (biased) to.Add(own + "convolution.bias", from(theirs + "conv.bias"));
+  to.AddLinear(from, own + "out_projection", theirs + "out_proj", biased);
+}
 
 std::vector<Importer> LfmImporters() {
   return {{"lfm2", ReadLfm2, LfmTensors, "Lfm2ForCausalLM", PublishLfm2},

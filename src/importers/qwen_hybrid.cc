@@ -65,7 +65,7 @@ ModelConfig ReadQwenStack(PublishedConfig& from) {
   SetKey(config, "out_bias", biases);
   SetKey(config, "head_gate", true);
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
-  ReadRotary(from, config, 0.25);
+  ReadRotary(from, config, {.positions = 32768, .part = 0.25});
   ReadQwenMixers(from, config);
   return config;
 }

@@ -53,19 +53,21 @@ class Mlstm final : public RuntimeMixer {
           Advance(block, block.segments[static_cast<size_t>(task / s_.heads)],
                   layer, task % s_.heads);
         });
-    block.ForRows(8 * s_.values(), [&](int64_t row) { Finish(block, row); });
+    block.ForRows(8 * s_.values(),
+                  [&](int64_t row) { Finish(block, row, 0, s_.heads); });
   }
 
-  // A step is a pass over the state of each head, then over the whole row.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return s_.heads; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  int64_t units(int) const override { return s_.heads; }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    for (int64_t head = share.begin; head < share.end; ++head) {
+      Advance(block, block.segments.front(), share.layer, head);
+    }
+    Finish(block, 0, share.begin, share.end - share.begin);
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t share) const override {
-    return state.Tensor(layer, kMlstmState) + share * s_.d_key * s_.columns();
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
+                    int64_t head) const override {
+    return block.segments.front().state->Tensor(layer, kMlstmState) +
+           head * s_.d_key * s_.columns();
   }
 
  private:
@@ -142,16 +144,21 @@ class Mlstm final : public RuntimeMixer {
         view(Read(block, row, head), stride, s_.columns()), serial);
   }
 
-  // Divides by the denominator of each head, normalises and gates.
-  void Finish(const MixerBlock& block, int64_t row) const {
-    float* out = block.out[row];
-    for (int64_t head = 0; head < s_.heads; ++head) {
-      MlstmReadRow(Read(block, row, head), *Maximum(block, row, head),
-                   s_.d_value, static_cast<float>(kMlstmEps),
-                   out + head * s_.d_value);
+  // Divides by the denominator of each of `count` heads, normalises and gates.
+  void Finish(const MixerBlock& block, int64_t row, int64_t first,
+              int64_t count) const {
+    const int64_t column = first * s_.d_value;
+    float* out = block.out[row] + column;
+    for (int64_t head = 0; head < count; ++head) {
+      MlstmReadRow(Read(block, row, first + head),
+                   *Maximum(block, row, first + head), s_.d_value,
+                   static_cast<float>(kMlstmEps), out + head * s_.d_value);
     }
-    GatedNormRow(norm_, out, block.in[row] + 2 * s_.keys() + s_.values(),
-                 norm_weight_.data(), /*bias=*/nullptr, out);
+    GatedNormOptions norm = norm_;
+    norm.groups = count;
+    GatedNormRow(norm, out,
+                 block.in[row] + 2 * s_.keys() + s_.values() + column,
+                 norm_weight_.data() + column, /*bias=*/nullptr, out);
   }
 
   const MlstmSizes s_;

@@ -5,7 +5,7 @@
 #include "config/fields.h"
 #include "config/mixer_spec.h"
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {

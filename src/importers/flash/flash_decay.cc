@@ -1,6 +1,6 @@
 // GLA, RetNet and HGRN2 as flash-linear-attention has them.
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {

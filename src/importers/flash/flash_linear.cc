@@ -1,4 +1,4 @@
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 #include <cmath>
 
