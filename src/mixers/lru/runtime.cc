@@ -1,12 +1,11 @@
 #include "mixers/lru/runtime.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise_recurrence/elementwise_recurrence.h"
-#include "kernels/gate_rows/gate_rows.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/rg_lru/rg_lru.h"
 #include "mixers/common/runtime_attention.h"
 #include "mixers/common/runtime_convolution.h"
 #include "mixers/lru/form.h"
@@ -29,12 +28,7 @@ class Lru final : public RuntimeMixer {
         input_bias_(tensors.Vector("input_gate.bias")),
         recurrence_bias_(tensors.Vector("recurrence_gate.bias")),
         rates_(tensors.Vector("Lambda")) {
-    for (float& rate : rates_) {
-      const double x = rate;
-      const double softplus =
-          std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-      rate = static_cast<float>(-kLruRate * softplus);
-    }
+    RgLruRates(rates_.data(), s_.channels, rates_.data());
     if (s_.width > 0) {
       convolution_ =
           RuntimeConvolution(tensors, s_.channels, s_.width,
@@ -120,28 +114,14 @@ class Lru final : public RuntimeMixer {
                  {to.data + column, to.stride}, block.executor());
   }
 
-  // What the recurrence reads: log a, and the root's factor i u. With
-  // t = tanh(-log a), 1 - a^2 = 2 t / (1 + t), where nothing cancels.
+  // What the recurrence reads, in the place of what the gates are made of.
   void Prepare(const MixerBlock& block, int64_t row) const {
-    const int64_t n = s_.channels;
-    const float* values = Values(block)[row];
     float* inputs = Inputs(block)[row];
     float* gates = Gates(block)[row];
-    float* roots = block.out[row];
-    AddToRow(input_bias_.data(), n, inputs);
-    SigmoidRow(inputs, n, inputs);
-    AddToRow(recurrence_bias_.data(), n, gates);
-    SigmoidRow(gates, n, gates);
-    for (int64_t c = 0; c < n; ++c) {
-      gates[c] *= rates_[static_cast<size_t>(c)];
-      inputs[c] *= values[c];
-      roots[c] = -gates[c];
-    }
-    if (block.positions[static_cast<size_t>(row)] == 0) return;
-    TanhRow(roots, n, roots);
-    for (int64_t c = 0; c < n; ++c) {
-      inputs[c] *= std::sqrt(2 * roots[c] / (1 + roots[c]));
-    }
+    RgLruGatesRow({s_.channels, rates_.data(), input_bias_.data(),
+                   recurrence_bias_.data()},
+                  /*begins=*/block.positions[static_cast<size_t>(row)] == 0,
+                  Values(block)[row], inputs, gates, inputs, gates);
   }
 
   // The rows of a segment over the states of a share of channels.
@@ -176,8 +156,8 @@ class Lru final : public RuntimeMixer {
 
   const LruSizes s_;
   const std::vector<float> input_bias_, recurrence_bias_;  // [C]
-  std::vector<float> rates_;        // -8 softplus(Lambda) [C]
-  RuntimeConvolution convolution_;  // of width 0: empty
+  std::vector<float> rates_;                               // [C]
+  RuntimeConvolution convolution_;                         // of width 0: empty
   std::vector<WeightMatrix> input_gates_, recurrence_gates_;  // H of [V, V]
 };
 
