@@ -111,8 +111,10 @@ def restore() -> None:
     sys.meta_path[:] = [one for one in sys.meta_path if not isinstance(one, _AtImport)]
     for name, folder in FILES.items():
         module = sys.modules.get(name)
-        for path in TABLE[folder] if isinstance(module, types.ModuleType) else ():
+        if not isinstance(module, types.ModuleType):
+            continue
+        for path in TABLE[folder]:
             holder, attribute = _holder(module, path)
-            replaced = getattr(holder, attribute, None)
+            replaced: Any = getattr(holder, attribute, None)
             if hasattr(replaced, "__tarn__"):
                 setattr(holder, attribute, replaced.__wrapped__)

@@ -24,10 +24,30 @@ def _served(config: Any, mode: str, query: Tensor, last: bool) -> bool:
 
 
 def _maxima(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
-    """m before and after each token, [B, T + 1, H]: ``m_t = max(m_{t-1} + f_t, i_t)``. The
-    result depends on it by eps alone, and so does its gradient."""
+    """m before and after each token, [B, T + 1, H]: ``m_t = max(m_{t-1} + f_t, i_t)``."""
     first, sums = first[:, None], decays.cumsum(1)
     return torch.cat([first, sums + torch.maximum(first, (inputs - sums).cummax(1).values)], 1)
+
+
+def _with_gradient(rows: list[Tensor], state: Any, eps: float) -> tuple[Tensor, Any]:
+    """`tarn.ops.mlstm`, but for the gradient of m, which the result depends on by eps alone:
+    where denominators are as small as eps that is a part of the gradient."""
+    queries, keys, values, inputs, forgets = (one.float() for one in rows)
+    decays = torch.nn.functional.logsigmoid(forgets)
+    held, first = (None, torch.zeros_like(inputs[:, 0])) if state is None else state
+    most = _maxima(decays, inputs, first)
+    after = most[:, 1:]
+    made, held = ops.decay_attention(
+        queries,
+        keys * (inputs - after).exp()[..., None],
+        torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
+        gates=decays + (most[:, :-1] - after),
+        initial_state=held,
+        scale=queries.shape[-1] ** -0.5,
+        return_state=True,
+    )
+    sums = torch.maximum(made[..., -1].abs(), (-after).exp()) + eps
+    return made[..., :-1] / sums[..., None], (held, most[:, -1])
 
 
 def forward(
@@ -42,42 +62,34 @@ def forward(
     n_initial: Tensor | None = None,
     m_initial: Tensor | None = None,
     return_last_states: bool | None = None,
-    mode: str | None = None,
+    mode: Any = None,
 ) -> Any:
     """query, key: [B, H, T, K]; value: [B, H, T, V]; igate, fgate: [B, H, T], before their
     functions. States: C [B, H, K, V], n [B, H, K] and m [B, H, 1]. Returns h [B, H, T, V] in
     the dtype of query, and the states where they are asked for, or in inference."""
     mode = self.config.mode if mode is None else mode
     last = self.config.return_last_states if return_last_states is None else return_last_states
-    states = (c_initial, n_initial, m_initial)
+    states: Any = (c_initial, n_initial, m_initial)
     given = sum(one is not None for one in states)
     if given not in (0, 3) or not _served(self.config, mode, query, last):
         return theirs(self, query, key, value, igate, fgate, *states, return_last_states, mode)
     last = last or "train" not in mode
-    queries, keys, values = (one.float().transpose(1, 2) for one in (query, key, value))
-    inputs = igate.float().transpose(1, 2)
-    decays = torch.nn.functional.logsigmoid(fgate.float().transpose(1, 2))
+    rows = [one.transpose(1, 2) for one in (query, key, value, igate, fgate)]
+    state = None
     if given:
         c, n, m = (one.float() for one in states)
-        held, first = torch.cat([c, n[..., None]], -1), m.squeeze(-1)
-    else:
-        held, first = None, inputs.new_zeros(inputs.shape[0], inputs.shape[2])
-    most = _maxima(decays, inputs, first)
-    after = most[:, 1:]
-    with torch.autocast("cpu", enabled=False):  # weights of keys have no 16-bit form
-        made, held = ops.decay_attention(
-            queries,
-            keys * (inputs - after).exp()[..., None],
-            torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
-            gates=decays + (most[:, :-1] - after),
-            initial_state=held,
-            scale=query.shape[-1] ** -0.5,
-            return_state=True,
-        )
-    sums = torch.maximum(made[..., -1].abs(), (-after).exp()) + self.config.eps
-    out = (made[..., :-1] / sums[..., None]).to(query.dtype).transpose(1, 2)
+        state = (torch.cat([c, n[..., None]], -1), m.squeeze(-1))
+    # Their products round to 16 bits under autocast where they can; these need not.
+    with torch.autocast("cpu", enabled=False):
+        if torch.is_grad_enabled():
+            out, (held, most) = _with_gradient(rows, state, self.config.eps)
+        else:
+            out, (held, most) = ops.mlstm(
+                *rows, initial_state=state, eps=self.config.eps, return_state=True
+            )
+    out = out.transpose(1, 2).to(query.dtype)
     if not last:
         return out
     dtype = key.dtype if "train" in mode else getattr(torch, self.config.inference_state_dtype)
-    found = (held[..., :-1], held[..., -1], most[:, -1, :, None])
+    found = (held[..., :-1], held[..., -1], most[..., None])
     return out, tuple(one.to(dtype) for one in found)
