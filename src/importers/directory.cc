@@ -108,7 +108,7 @@ const std::vector<Importer>& Importers() {
           MambaImporters(), GraniteImporters(), QwenImporters(),
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
-          LfmImporters(), GriffinImporters(), XlstmImporters(),
+          LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
           FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }

@@ -58,7 +58,7 @@ ModelConfig ReadFalconH1(PublishedConfig& from) {
   if (from.Flag("mlp_bias", false)) {
     config.feed_forward_bias = FeedForwardBias::kAll;
   }
-  ReadRotary(from, config);
+  ReadRotary(from, config, {.positions = 8192});
   const int64_t expanded =
       from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
   LayerConfig layer = {MixerKind("mamba2+full"), {}};

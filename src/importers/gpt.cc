@@ -93,8 +93,10 @@ ModelConfig ReadGptNeoX(PublishedConfig& from) {
   const bool biases = from.Flag("attention_bias", true);
   SetKey(config, "qkv_bias", biases);
   SetKey(config, "out_bias", biases);
-  ReadRotary(from, config, from.Real("rotary_pct", 0.25),
-             from.Real("rotary_emb_base", 10000.0));
+  ReadRotary(from, config,
+             {.positions = 2048,
+              .part = from.Real("rotary_pct", 0.25),
+              .base = from.Real("rotary_emb_base", 10000.0)});
   from.Ignore({"hidden_dropout", "classifier_dropout", "is_decoder"});
   return config;
 }

@@ -62,7 +62,7 @@ ModelConfig ReadLfmStack(PublishedConfig& from) {
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   SetKey(config, "conv_width", from.Integer("conv_L_cache", 2, 8, 3));
   SetKey(config, "conv_bias", from.Flag("conv_bias", false));
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 128000, .base = 1e6});
   ReadLfmLayers(from, config);
   const auto rotated = [](const LayerConfig& layer) {
     return layer.attention == MixerKind("full");
@@ -157,6 +157,53 @@ void PublishLfm2Moe(const ModelConfig& config, PublishedKeys& to) {
   to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
 }
 
+void AddLfmSoftmax(const std::string& own, const std::string& theirs,
+                   PublishedTensors& from, ImportedTensors& to) {
+  to.AddLinear(from, own + "query_projection", theirs + "q_proj");
+  to.AddLinear(from, own + "key_projection", theirs + "k_proj");
+  to.AddLinear(from, own + "value_projection", theirs + "v_proj");
+  to.AddLinear(from, own + "query_norm", theirs + "q_layernorm");
+  to.AddLinear(from, own + "key_norm", theirs + "k_layernorm");
+  to.AddLinear(from, own + "out_projection", theirs + "out_proj");
+}
+
+void AddLfmPart(const ModelConfig& view, const std::string& own,
+                const std::string& theirs, PublishedTensors& from,
+                ImportedTensors& to) {
+  constexpr GatedUnitNames kNames = {"w1", "w3", "w2"};
+  if (view.feed_forward != FeedForwardOf("moe")) {
+    AddGatedUnit(own, theirs + "feed_forward.", kNames, from, to);
+    return;
+  }
+  to.AddLinear(from, own + "router", theirs + "feed_forward.gate");
+  if (KeyOf<int64_t>(view, "router") == 2) {
+    to.Add(own + "router_bias", from(theirs + "feed_forward.expert_bias"));
+  }
+  AddExperts(view, own, theirs + "feed_forward.experts.", kNames, from, to);
+}
+
+void AddLfmMixer(const ModelConfig& view, const std::string& own,
+                 const std::string& theirs, PublishedTensors& from,
+                 ImportedTensors& to) {
+  if (view.attention == MixerKind("short-conv")) {
+    AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
+  } else {
+    AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
+  }
+}
+
+void LfmTensors(const ModelConfig& config, PublishedTensors& from,
+                ImportedTensors& to) {
+  AddSoftmaxStack(config,
+                  {.last_norm = "embedding_norm",
+                   .norms = {{"norm1", "operator_norm"}, {"norm2", "ffn_norm"}},
+                   .mixer = AddLfmMixer,
+                   .unit = AddLfmPart},
+                  from, to);
+}
+
+}  // namespace
+
 // Rows of in_proj: the gates before the convolution, those after it, and what
 // both multiply: keys, queries and values.
 void AddShortConv(const ModelConfig& view, const std::string& own,
@@ -178,53 +225,6 @@ void AddShortConv(const ModelConfig& view, const std::string& own,
   if (biased) to.Add(own + "convolution.bias", from(theirs + "conv.bias"));
   to.AddLinear(from, own + "out_projection", theirs + "out_proj", biased);
 }
-
-void AddLfmSoftmax(const std::string& own, const std::string& theirs,
-                   PublishedTensors& from, ImportedTensors& to) {
-  to.AddLinear(from, own + "query_projection", theirs + "q_proj");
-  to.AddLinear(from, own + "key_projection", theirs + "k_proj");
-  to.AddLinear(from, own + "value_projection", theirs + "v_proj");
-  to.AddLinear(from, own + "query_norm", theirs + "q_layernorm");
-  to.AddLinear(from, own + "key_norm", theirs + "k_layernorm");
-  to.AddLinear(from, own + "out_projection", theirs + "out_proj");
-}
-
-void AddLfmPart(const ModelConfig& view, const std::string& own,
-                const std::string& theirs, PublishedTensors& from,
-                ImportedTensors& to) {
-  constexpr GatedUnitNames kNames = {"w1", "w3", "w2"};
-  if (view.feed_forward != FeedForwardOf("moe")) {
-    AddGatedUnit(own, theirs, kNames, from, to);
-    return;
-  }
-  to.AddLinear(from, own + "router", theirs + "gate");
-  if (KeyOf<int64_t>(view, "router") == 2) {
-    to.Add(own + "router_bias", from(theirs + "expert_bias"));
-  }
-  AddExperts(view, own, theirs + "experts.", kNames, from, to);
-}
-
-void LfmTensors(const ModelConfig& config, PublishedTensors& from,
-                ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("short-conv")) {
-      AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
-    } else {
-      AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddLfmPart(view, own, theirs + "feed_forward.", from, to);
-    to.AddLinear(from, own + "norm1", theirs + "operator_norm");
-    to.AddLinear(from, own + "norm2", theirs + "ffn_norm");
-  }
-  to.AddLinear(from, "norm", "model.embedding_norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
-}
-
-}  // namespace
 
 std::vector<Importer> LfmImporters() {
   return {{"lfm2", ReadLfm2, LfmTensors, "Lfm2ForCausalLM", PublishLfm2},

@@ -12,21 +12,22 @@
 namespace tarn {
 namespace {
 
-ModelConfig ReadRotatedStack(PublishedConfig& from) {
+// positions: max_position_embeddings of the class.
+ModelConfig ReadRotatedStack(PublishedConfig& from, int64_t positions) {
   ModelConfig config = ReadSoftmaxStack(from);
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config);
+  ReadRotary(from, config, {.positions = positions});
   return config;
 }
 
 ModelConfig ReadLlama(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 2048);
   ReadBiases(from, config);
   return config;
 }
 
 ModelConfig ReadMistral(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 131072);
   // null says that there is none, an absent key that it is the class's own.
   const int64_t window = from.Holds("sliding_window") ? 0 : 4096;
   SetKey(config, "window",
@@ -45,14 +46,14 @@ void WantFullAttention(PublishedConfig& from, const ModelConfig& config) {
 }
 
 ModelConfig ReadQwen2(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 32768);
   SetKey(config, "qkv_bias", true);
   WantFullAttention(from, config);
   return config;
 }
 
 ModelConfig ReadQwen3Stack(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 32768);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   return config;
@@ -99,7 +100,7 @@ ModelConfig ReadQwen3Moe(PublishedConfig& from) {
 ModelConfig ReadPhi3(PublishedConfig& from) {
   ModelConfig config = ReadSoftmaxStack(from, {.norm_eps = 1e-5});
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config, 1.0);
+  ReadRotary(from, config, {.positions = 4096, .part = 1.0});
   // What the type calls yarn or su is longrope.
   if (config.rotary_scaling != RotaryScalingKind::kNone) {
     from.Refuse("rope_parameters", "rope_type 'default'", "another");
@@ -114,7 +115,7 @@ ModelConfig ReadPhi3(PublishedConfig& from) {
 }
 
 ModelConfig ReadOlmo2(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 2048);
   config.norm_eps = from.Real("rms_norm_eps", 1e-5);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads

@@ -26,7 +26,7 @@ ModelConfig ReadBamba(PublishedConfig& from) {
   if (from.Flag("mlp_bias", false)) {
     config.feed_forward_bias = FeedForwardBias::kAll;
   }
-  ReadRotary(from, config, 0.5);
+  ReadRotary(from, config, {.positions = 262144, .part = 0.5});
   const int64_t rotated = KeyOf<int64_t>(config, "rotary_width");
   const int64_t wanted = rotated > 0 ? rotated : config.d_key;
   const int64_t given = from.Integer("attn_rotary_emb", 1, kMostHybrid, wanted);

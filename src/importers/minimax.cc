@@ -71,7 +71,7 @@ ModelConfig ReadMinimax(PublishedConfig& from) {
   config.tied_head = from.Flag("tie_word_embeddings", false);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 131072, .base = 1e6});
   ReadHybridLayers(from, config, "lightning",
                    [](int64_t i) { return i % 2 == 0; });
   const int64_t shared =

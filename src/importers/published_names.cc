@@ -78,7 +78,8 @@ const std::vector<PublishedNames>& Names() {
       {"query_latent_width", {"q_lora_rank"}, {}},
       {"shared_key_width", {"qk_rope_head_dim"}, {}},
       {"experts", {"num_experts", "num_local_experts", "n_routed_experts"}, {}},
-      {"experts_per_token", {"num_experts_per_tok", "num_experts_per_token"},
+      {"experts_per_token",
+       {"num_experts_per_tok", "num_experts_per_token"},
        {}},
       {"d_expert", {"moe_intermediate_size", "intermediate_size"}, {}},
       {"d_shared",
@@ -88,10 +89,11 @@ const std::vector<PublishedNames>& Names() {
        {}},
       {"router_scale", {"routed_scaling_factor"}, {}},
       {"conv_width",
-       {"conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim",
-        "conv_L_cache", "conv1d_width", "conv_size", "short_conv_kernel_size"},
+       {"conv_kernel", "mamba_d_conv", "linear_conv_kernel_dim", "conv_L_cache",
+        "conv1d_width", "conv_size", "short_conv_kernel_size"},
        {}},
-      {"gate_rank", {"time_step_rank", "mamba_dt_rank", "gate_low_rank_dim"},
+      {"gate_rank",
+       {"time_step_rank", "mamba_dt_rank", "gate_low_rank_dim"},
        {}},
       {"least_step", {"time_step_limit", "time_step_min"}, {}},
       {"most_step", {"time_step_limit", "time_step_max"}, {}},
@@ -128,8 +130,7 @@ bool Holds(const nlohmann::json& value, std::string given) {
   std::erase(given, '\'');
   const nlohmann::json number =
       nlohmann::json::parse(given, nullptr, /*allow_exceptions=*/false);
-  return number.is_number() &&
-         number.get<double>() == value.get<double>();
+  return number.is_number() && number.get<double>() == value.get<double>();
 }
 
 using Row = std::vector<PublishedNames>::const_iterator;
@@ -167,9 +168,8 @@ std::string WithPublishedKeys(const nlohmann::json& object, bool mixer,
   const size_t begin = space == std::string::npos ? 0 : space + 1;
   const size_t number = equals + kEquals.size();
   const size_t end = wanted.find_first_not_of("0123456789", number);
-  const std::string path =
-      PathOf(object, wanted.substr(begin, equals - begin), mixer,
-             wanted.substr(number, end - number));
+  const std::string path = PathOf(object, wanted.substr(begin, equals - begin),
+                                  mixer, wanted.substr(number, end - number));
   if (!path.empty()) wanted.replace(begin, equals - begin, path);
   return wanted;
 }

@@ -72,7 +72,7 @@ ModelConfig ReadSmolLm3(PublishedConfig& from) {
   ModelConfig config = ReadSoftmaxStack(from, {.tied = true});
   from.Want("hidden_act", "silu");
   ReadBiases(from, config);
-  ReadRotary(from, config, std::nullopt, 2e6);
+  ReadRotary(from, config, {.positions = 32768, .base = 2e6});
   from.Ignore({"max_window_layers"});
   const bool windows = from.Flag("use_sliding_window", false);
   const int64_t window = from.Integer("sliding_window", 1, kMostSize, 0);
@@ -127,7 +127,9 @@ ModelConfig ReadOlmo3(PublishedConfig& from) {
   config.norm = Norm::kAfter;
   // transformers 5 gives layers with a window its default base where a file of
   // transformers 4 has another; here all layers have the file's.
-  ReadWindows(from, 4, ReadRotaryByType(from, config, 5e5, nullptr, 0.0),
+  ReadWindows(from, 4,
+              ReadRotaryByType(from, config, {.positions = 2048, .base = 5e5},
+                               nullptr, 0.0),
               config);
   return config;
 }
@@ -170,7 +172,8 @@ ModelConfig ReadGemma3Text(PublishedConfig& from) {
   }
   SetKey(config, "score_scale", 1.0 / std::sqrt(scale));
   const double base =
-      ReadRotaryByType(from, config, 1e6, "rope_local_base_freq", 1e4);
+      ReadRotaryByType(from, config, {.positions = 131072, .base = 1e6},
+                       "rope_local_base_freq", 1e4);
   const char* const old = "sliding_window_pattern";
   const int64_t period = from.Integer("_sliding_window_pattern", 1, kMostSize,
                                       from.Integer(old, 1, kMostSize, 6));

@@ -63,6 +63,10 @@ MODELS = {
     "lfm2_moe": dict(
         STACK, **EXPERTS, layer_types=["conv", "full_attention"], num_dense_layers=1
     ),
+    "lfm3": dict(
+        STACK, num_hidden_layers=3, head_dim=8, sliding_window=5, bos_token_id=1, eos_token_id=2,
+        layer_types=["conv", "sliding_attention", "full_attention"],
+    ),
     "recurrent_gemma": dict(STACK | dict(num_hidden_layers=3), attention_window_size=5),
 }  # fmt: skip
 

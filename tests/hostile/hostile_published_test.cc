@@ -137,8 +137,7 @@ class HostilePublished : public ::testing::Test {
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     const int64_t before = testing::AllocatedBytes();
-    const int code =
-        cli::Main(static_cast<int>(arguments.size()), argv.data());
+    const int code = cli::Main(static_cast<int>(arguments.size()), argv.data());
     const int64_t bytes = testing::AllocatedBytes() - before;
     if (bytes <= kMostBytes) return code;
     std::fprintf(stderr, "%lld bytes\n", static_cast<long long>(bytes));
@@ -171,14 +170,15 @@ TEST_F(HostilePublished, Mutations) {
   Mutator mutator(31);
   int refused = 0, working = 0;
   for (int i = 0; i < kMutations && !HasFailure(); ++i) {
-    PublishedFiles files = originals_[static_cast<size_t>(i) % originals_.size()];
+    PublishedFiles files =
+        originals_[static_cast<size_t>(i) % originals_.size()];
     auto target = files.find("config.json");
     if (mutator.Below(8) >= 3) {
       target = files.begin();
       std::advance(target, static_cast<int64_t>(mutator.Below(files.size())));
     }
-    SCOPED_TRACE(::testing::Message() << "mutation " << i << " of "
-                                      << target->first);
+    SCOPED_TRACE(::testing::Message()
+                 << "mutation " << i << " of " << target->first);
     if (target->first.ends_with(".json") && mutator.Below(4) != 0) {
       mutator.MutateJson(target->second);
     } else {
@@ -209,15 +209,16 @@ void HostilePublished::ExpectKeyOf(const std::string& config) {
   constexpr const char* kFile = "/config.json: ";
   const size_t at = last_.find(kFile), end = last_.find(": want ");
   if (at == std::string::npos || end == std::string::npos || end < at) return;
-  std::string key = last_.substr(at + std::strlen(kFile), end - at - std::strlen(kFile));
+  std::string key =
+      last_.substr(at + std::strlen(kFile), end - at - std::strlen(kFile));
   key = key.substr(key.rfind(' ') + 1);  // after those that it lies in
   EXPECT_NE(config.find(StrCat("\"", key, "\":")), std::string::npos) << last_;
 }
 
 // Every number of every config.json becomes one that asks for a lot.
 TEST_F(HostilePublished, GiantNumbers) {
-  static constexpr const char* kGiants[] = {
-      "65537", "1000000", "1073741824", "9223372036854775807", "1e300"};
+  static constexpr const char* kGiants[] = {"65537", "1000000", "1073741824",
+                                            "9223372036854775807", "1e300"};
   size_t tried = 0;
   for (const PublishedFiles& original : originals_) {
     const std::string& text = original.at("config.json");

@@ -65,7 +65,8 @@ inline Json Vocabulary(const std::string& space, const std::string& line) {
   for (const std::string& text : Specials()) vocab[text] = next++;
   vocab[space] = next++;
   vocab[line] = next++;
-  for (const char letter : std::string("abcdefghijklmnopqrstuvwxyzAHTU01<|_>.!?")) {
+  for (const char letter :
+       std::string("abcdefghijklmnopqrstuvwxyzAHTU01<|_>.!?")) {
     vocab[std::string(1, letter)] = next++;
   }
   vocab["he"] = next++;
@@ -93,13 +94,12 @@ inline std::string CharacterTokenizer() {
                           {"byte_fallback", false},
                           {"vocab", Vocabulary("\xE2\x96\x81", "\n")},
                           {"merges", {"h e", "he l"}}});
-  root["normalizer"] = {
-      {"type", "Sequence"},
-      {"normalizers",
-       {{{"type", "Prepend"}, {"prepend", "\xE2\x96\x81"}},
-        {{"type", "Replace"},
-         {"pattern", {{"String", " "}}},
-         {"content", "\xE2\x96\x81"}}}}};
+  root["normalizer"] = {{"type", "Sequence"},
+                        {"normalizers",
+                         {{{"type", "Prepend"}, {"prepend", "\xE2\x96\x81"}},
+                          {{"type", "Replace"},
+                           {"pattern", {{"String", " "}}},
+                           {"content", "\xE2\x96\x81"}}}}};
   root["decoder"] = {
       {"type", "Sequence"},
       {"decoders",
@@ -132,7 +132,8 @@ inline std::string UnigramTokenizer() {
 
 inline constexpr const char* kTemplate =
     "{%- if messages[0].role == 'system' %}{{ messages[0].content | trim }}"
-    "{%- set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif %}"
+    "{%- set rest = messages[1:] %}{% else %}{% set rest = messages %}{% endif "
+    "%}"
     "{%- for m in rest %}{{ '<|im_start|>' + m.role + '\n' + m.content"
     " + '<|im_end|>' + '\n' }}{% endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}";

@@ -217,7 +217,7 @@ def test_a_model_is_replaced_only_when_told_to(llama, imported, tmp_path):
     assert np.array_equal(bits(imported), bits(llama))
 
 
-def test_an_interrupted_import_leaves_nothing(llama, imported, tmp_path):
+def test_an_interrupted_import_continues(llama, tmp_path):
     # Enough to write that the signal finds it at work.
     model = published.random_model("llama", {**cases.DECODER, "vocab_size": 400_000})
     model.save_pretrained(tmp_path / "large")
@@ -232,9 +232,14 @@ def test_an_interrupted_import_leaves_nothing(llama, imported, tmp_path):
         pass
     running.send_signal(signal.SIGINT)
     _, errors = running.communicate()
-    assert running.returncode == 130 and "starts from the beginning" in errors
-    assert list((tmp_path / "out").iterdir()) == []
-    convert("import", tmp_path / "large", "--out", tmp_path / "out")
+    assert running.returncode == 130 and errors.endswith("; the same command continues\n")
+    assert all(".partial-" in path.name for path in (tmp_path / "out").iterdir())
+    convert("import", tmp_path / "large", "--out", tmp_path / "out", "--weights", "bf16")
+    convert("import", tmp_path / "large", "--out", tmp_path / "whole", "--weights", "bf16")
+    names = {path.name for path in (tmp_path / "whole").iterdir()}
+    assert names == {path.name for path in (tmp_path / "out").iterdir()}
+    for name in names:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
 REFUSED = [
