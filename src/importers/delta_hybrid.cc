@@ -117,30 +117,28 @@ void AddOlmoNorm(const std::string& own, const std::string& theirs,
   to.AddLinear(from, own, from.Has(other + ".weight") ? other : theirs);
 }
 
+// Mixers, and the norms of their layers.
+void AddOlmoMixer(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  if (view.attention == MixerKind("full")) {
+    AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+    AddOlmoNorm(own + "norm1", theirs + "post_attention_layernorm",
+                theirs + "feedforward_layer_norm", from, to);
+    to.AddLinear(from, own + "norm2", theirs + "post_feedforward_layernorm");
+    return;
+  }
+  AddOlmoDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
+  AddOlmoNorm(own + "norm1", theirs + "attention_layer_norm",
+              theirs + "input_layernorm", from, to);
+  AddOlmoNorm(own + "norm2", theirs + "feedforward_layer_norm",
+              theirs + "post_attention_layernorm", from, to);
+}
+
 void OlmoHybridTensors(const ModelConfig& config, PublishedTensors& from,
                        ImportedTensors& to) {
   from.Skip("mtp.");
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("full")) {
-      AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
-      AddOlmoNorm(own + "norm1", theirs + "post_attention_layernorm",
-                  theirs + "feedforward_layer_norm", from, to);
-      to.AddLinear(from, own + "norm2", theirs + "post_feedforward_layernorm");
-    } else {
-      AddOlmoDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
-      AddOlmoNorm(own + "norm1", theirs + "attention_layer_norm",
-                  theirs + "input_layernorm", from, to);
-      AddOlmoNorm(own + "norm2", theirs + "feedforward_layer_norm",
-                  theirs + "post_attention_layernorm", from, to);
-    }
-    AddGatedUnit(own, theirs + "mlp.", kProjNames, from, to);
-  }
-  to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config, {.norms = {}, .mixer = AddOlmoMixer}, from, to);
 }
 
 }  // namespace

@@ -35,7 +35,9 @@ void ReadLayers(PublishedConfig& from, ModelConfig& config) {
 void ReadParts(PublishedConfig& from, ModelConfig& config) {
   config.d_ff = from.Integer("shared_intermediate_size", 1, kMostGranite);
   const int64_t experts = from.Integer("num_local_experts", 0, 1 << 16, 8);
-  const int64_t chosen = from.Integer("num_experts_per_tok", 1, 1 << 16, 2);
+  // Dense models have 0 of both.
+  const int64_t chosen =
+      from.Integer("num_experts_per_tok", experts == 0 ? 0 : 1, 1 << 16, 2);
   const int64_t width =
       from.Integer("intermediate_size", 1, kMostGranite, 1024);
   config.feed_forward = FeedForwardOf(experts == 0 ? "swiglu" : "moe");

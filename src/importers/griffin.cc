@@ -132,27 +132,31 @@ void AddLru(const ModelConfig& view, const std::string& own,
   to.Add(own + "Lambda", from(theirs + "rg_lru.recurrent_param"));
 }
 
+void AddGriffinMixer(const ModelConfig& view, const std::string& own,
+                     const std::string& theirs, PublishedTensors& from,
+                     ImportedTensors& to) {
+  const AddPart add =
+      view.attention == MixerKind("rg-lru") ? AddPart(AddLru) : AddSoftmax;
+  add(view, own + "attention.", theirs + "temporal_block.", from, to);
+}
+
+void AddGriffinUnit(const ModelConfig&, const std::string& own,
+                    const std::string& theirs, PublishedTensors& from,
+                    ImportedTensors& to) {
+  to.AddLinear(from, own + "linear1", theirs + "mlp_block.gate_proj", true);
+  to.AddLinear(from, own + "linear2", theirs + "mlp_block.down_proj", true);
+  to.AddLinear(from, own + "linear3", theirs + "mlp_block.up_proj", true);
+}
+
 void GriffinTensors(const ModelConfig& config, PublishedTensors& from,
                     ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("rg-lru")) {
-      AddLru(view, own + "attention.", theirs + "temporal_block.", from, to);
-    } else {
-      AddSoftmax(view, own + "attention.", theirs + "temporal_block.", from,
-                 to);
-    }
-    to.AddLinear(from, own + "linear1", theirs + "mlp_block.gate_proj", true);
-    to.AddLinear(from, own + "linear2", theirs + "mlp_block.down_proj", true);
-    to.AddLinear(from, own + "linear3", theirs + "mlp_block.up_proj", true);
-    to.AddLinear(from, own + "norm1", theirs + "temporal_pre_norm");
-    to.AddLinear(from, own + "norm2", theirs + "channel_pre_norm");
-  }
-  to.AddLinear(from, "norm", "model.final_norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(
+      config,
+      {.last_norm = "final_norm",
+       .norms = {{"norm1", "temporal_pre_norm"}, {"norm2", "channel_pre_norm"}},
+       .mixer = AddGriffinMixer,
+       .unit = AddGriffinUnit},
+      from, to);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ using AddPart = std::function<void(
     PublishedTensors& from, ImportedTensors& to)>;
 /// What the tensors of a stack in Llama's form are called.
 struct SoftmaxNames {
-  std::string root = "model.", head = "lm_head.weight";
+  std::string root = "model.", head = "lm_head.weight", last_norm = "norm";
   std::vector<std::pair<const char*, const char*>> norms = {
       {"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}};
   AddPart mixer = nullptr, unit = nullptr;  // null: Llama's

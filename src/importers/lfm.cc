@@ -172,34 +172,34 @@ void AddLfmPart(const ModelConfig& view, const std::string& own,
                 ImportedTensors& to) {
   constexpr GatedUnitNames kNames = {"w1", "w3", "w2"};
   if (view.feed_forward != FeedForwardOf("moe")) {
-    AddGatedUnit(own, theirs, kNames, from, to);
+    AddGatedUnit(own, theirs + "feed_forward.", kNames, from, to);
     return;
   }
-  to.AddLinear(from, own + "router", theirs + "gate");
+  to.AddLinear(from, own + "router", theirs + "feed_forward.gate");
   if (KeyOf<int64_t>(view, "router") == 2) {
-    to.Add(own + "router_bias", from(theirs + "expert_bias"));
+    to.Add(own + "router_bias", from(theirs + "feed_forward.expert_bias"));
   }
-  AddExperts(view, own, theirs + "experts.", kNames, from, to);
+  AddExperts(view, own, theirs + "feed_forward.experts.", kNames, from, to);
+}
+
+void AddLfmMixer(const ModelConfig& view, const std::string& own,
+                 const std::string& theirs, PublishedTensors& from,
+                 ImportedTensors& to) {
+  if (view.attention == MixerKind("short-conv")) {
+    AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
+  } else {
+    AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
+  }
 }
 
 void LfmTensors(const ModelConfig& config, PublishedTensors& from,
                 ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("short-conv")) {
-      AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
-    } else {
-      AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddLfmPart(view, own, theirs + "feed_forward.", from, to);
-    to.AddLinear(from, own + "norm1", theirs + "operator_norm");
-    to.AddLinear(from, own + "norm2", theirs + "ffn_norm");
-  }
-  to.AddLinear(from, "norm", "model.embedding_norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config,
+                  {.last_norm = "embedding_norm",
+                   .norms = {{"norm1", "operator_norm"}, {"norm2", "ffn_norm"}},
+                   .mixer = AddLfmMixer,
+                   .unit = AddLfmPart},
+                  from, to);
 }
 
 }  // namespace

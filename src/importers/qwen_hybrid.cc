@@ -264,14 +264,24 @@ void AddQwenParts(const ModelConfig& view, const std::string& own,
                   const std::string& theirs, PublishedTensors& from,
                   ImportedTensors& to) {
   if (view.feed_forward != FeedForwardOf("moe")) {
-    AddGatedUnit(own, theirs, kProjNames, from, to);
+    AddGatedUnit(own, theirs + "mlp.", kProjNames, from, to);
     return;
   }
-  to.AddLinear(from, own + "router", theirs + "gate");
-  AddExperts(view, own, theirs + "experts.", kProjNames, from, to);
-  AddGatedUnit(own + "shared.", theirs + "shared_expert.", kProjNames, from,
+  to.AddLinear(from, own + "router", theirs + "mlp.gate");
+  AddExperts(view, own, theirs + "mlp.experts.", kProjNames, from, to);
+  AddGatedUnit(own + "shared.", theirs + "mlp.shared_expert.", kProjNames, from,
                to);
-  to.AddLinear(from, own + "shared_gate", theirs + "shared_expert_gate");
+  to.AddLinear(from, own + "shared_gate", theirs + "mlp.shared_expert_gate");
+}
+
+void AddQwenMixer(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  if (view.attention == MixerKind("gdn")) {
+    AddQwenDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
+  } else {
+    AddQwenSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+  }
 }
 
 // The text model is under "model.language_model." where one for pictures is
@@ -283,22 +293,9 @@ void QwenTensors(const ModelConfig& config, PublishedTensors& from,
       from.Has(inner + "embed_tokens.weight") ? inner : "model.";
   from.Skip("model.visual.");
   from.Skip("mtp.");  // a further layer that predicts the token after the next
-  to.Add("value_embedding.weight", from(root + "embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat(root, "layers.", i, ".");
-    if (view.attention == MixerKind("gdn")) {
-      AddQwenDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
-    } else {
-      AddQwenSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddQwenParts(view, own, theirs + "mlp.", from, to);
-    to.AddLinear(from, own + "norm1", theirs + "input_layernorm");
-    to.AddLinear(from, own + "norm2", theirs + "post_attention_layernorm");
-  }
-  to.AddLinear(from, "norm", root + "norm");
-  to.AddHead(from, "lm_head.weight", root + "embed_tokens.weight");
+  AddSoftmaxStack(config,
+                  {.root = root, .mixer = AddQwenMixer, .unit = AddQwenParts},
+                  from, to);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-"""Published models as modules of tarn.models: fine-tuning with and without peft, and the way back into directories."""
+"""Published models as modules of tarn.models: fine-tuning with and without peft, and the way
+back into directories."""
 
 import pathlib
 import subprocess
@@ -16,6 +17,10 @@ transformers = pytest.importorskip("transformers")
 safetensors_torch = pytest.importorskip("safetensors.torch")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "runtime"))
 cases = pytest.importorskip("test_published_models")
+softmax = pytest.importorskip("test_published_softmax")
+deltas = pytest.importorskip("test_published_deltas")
+mambas = pytest.importorskip("test_published_mambas")
+conv = pytest.importorskip("test_published_conv")
 published = pytest.importorskip("published")
 
 TOKENS = torch.from_numpy(np.random.default_rng(1).integers(0, published.VOCAB, (2, 70)))
@@ -47,9 +52,22 @@ def fine_tune(model, steps=8):
     return losses
 
 
-@pytest.mark.parametrize("case", [0, 8, 13, 17], ids=lambda case: cases.NAMES[case])
-def test_a_fine_tuned_model_is_stored_and_published(case, tmp_path):
-    kind, keys = cases.CASES[case]
+def last_of(kind):
+    """The last options of a type, which are those of most parts."""
+    every = [case for file in (cases, softmax, deltas, mambas, conv) for case in file.CASES]
+    return [keys for name, keys in every if name == kind][-1]
+
+
+TUNED = (
+    "llama", "qwen3", "qwen3_moe", "gemma3_text", "gpt2", "gpt_neox", "mamba", "mamba2",
+    "granitemoehybrid", "qwen3_next", "qwen3_5_text", "olmo_hybrid", "minimax", "kimi_linear",
+    "falcon_h1", "jamba", "nemotron_h", "lfm2_moe", "recurrent_gemma",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TUNED)
+def test_a_fine_tuned_model_is_stored_and_published(kind, tmp_path):
+    keys = last_of(kind)
     published.random_model(kind, keys).save_pretrained(tmp_path / "theirs")
     model = tarn.load_model(tmp_path / "theirs")
     losses = fine_tune(model)

@@ -247,7 +247,7 @@ OTHERS = [
     ("xlstm", XLSTM, dict(embedding_dim=40), "embedding_dim: want 48, got 40"),
     ("xlstm", XLSTM, dict(qk_dim_factor=0.4), "qk_dim_factor: want a factor that makes a multiple"),
     ("xlstm", XLSTM, dict(weight_mode="both"), "weight_mode: want 'single' or 'fused'"),
-    ("xlstm", XLSTM, dict(gate_soft_cap=-1.0), "gate_softcap: want"),
+    ("xlstm", XLSTM, dict(gate_soft_cap=-1.0), "gate_soft_cap: want"),
 ]
 
 
