@@ -58,7 +58,7 @@ EXAMPLES = {
     "minimax": "MiniMax-Text-01",
     "lfm2": "LFM2, 350M to 2.6B",
     "lfm2_moe": "LFM2-8B-A1B",
-    "lfm3": "LFM3",
+    "lfm3": "LFM3-1.7B",
     "recurrent_gemma": "RecurrentGemma 2B and 9B",
     "xlstm": "xLSTM-7B",
     "mamba": "Mamba, 130M to 2.8B",
