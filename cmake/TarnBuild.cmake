@@ -163,6 +163,7 @@ function(tarn_tests folder)
     return()
   endif()
   file(GLOB found CONFIGURE_DEPENDS ${folder}/*_test.cc)
+  list(FILTER found EXCLUDE REGEX "_cuda_test\\.cc$")  # TarnCuda.cmake has them
   foreach(source ${found})
     get_filename_component(name ${source} NAME_WE)
     add_executable(${name} ${source})

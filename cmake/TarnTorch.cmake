@@ -1,6 +1,7 @@
 # libtorch as the Python wheel carries it. Its libraries are linked directly
 # and its own CMake files are not used: those of a CUDA build ask for the CUDA
-# toolkit, which a CPU build of tarn does not need.
+# toolkit, which a CPU build of tarn does not need. With a toolkit (TARN_HAS_NVCC) and
+# a torch for CUDA, the operators get their CUDA kernels: TARN_TORCH_CUDA.
 if(NOT TARN_PYTHON)
   if(DEFINED ENV{TARN_PYTHON} AND NOT "$ENV{TARN_PYTHON}" STREQUAL "")
     set(TARN_PYTHON $ENV{TARN_PYTHON} CACHE FILEPATH "" FORCE)
@@ -8,8 +9,10 @@ if(NOT TARN_PYTHON)
     set(TARN_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python CACHE FILEPATH "" FORCE)
   endif()
 endif()
+set(TARN_TORCH_DIR "" CACHE PATH
+    "Folder of a torch to build for, site-packages/torch; empty: TARN_PYTHON's")
 execute_process(
-  COMMAND ${TARN_PYTHON} ${PROJECT_SOURCE_DIR}/cmake/find_torch.py
+  COMMAND ${TARN_PYTHON} ${PROJECT_SOURCE_DIR}/cmake/find_torch.py ${TARN_TORCH_DIR}
   OUTPUT_VARIABLE torch_facts RESULT_VARIABLE torch_status
   ERROR_VARIABLE torch_error OUTPUT_STRIP_TRAILING_WHITESPACE)
 if(NOT torch_status EQUAL 0)
@@ -38,3 +41,21 @@ target_link_libraries(tarn_torch INTERFACE
 # The wheel's OpenMP library is next to libtorch_cpu under a hashed name.
 target_link_options(tarn_torch INTERFACE
   -Wl,-rpath-link,${TARN_TORCH_DIR}/lib)
+
+set(TARN_TORCH_CUDA OFF)
+if(TARN_HAS_NVCC AND EXISTS ${TARN_TORCH_DIR}/lib/libc10_cuda.so AND
+   EXISTS ${TARN_TORCH_DIR}/include/c10/cuda/CUDAStream.h)
+  set(TARN_TORCH_CUDA ON)
+  message(STATUS "The operators get CUDA kernels")
+elseif(TARN_CUDA STREQUAL "ON")
+  message(FATAL_ERROR "TARN_CUDA=ON: want a torch for CUDA, got ${TARN_TORCH_DIR}")
+endif()
+if(EXISTS ${TARN_TORCH_DIR}/lib/libtorch_cuda.so)
+  # Programs are linked where the CUDA libraries of such a torch need not be.
+  target_link_options(tarn_torch INTERFACE
+    -Wl,--unresolved-symbols=ignore-in-shared-libs)
+  # Nothing here calls it, but programs have CUDA devices only where it is loaded.
+  target_link_libraries(tarn_torch INTERFACE
+    -Wl,--push-state,--no-as-needed ${TARN_TORCH_DIR}/lib/libtorch_cuda.so
+    -Wl,--pop-state)
+endif()

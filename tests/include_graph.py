@@ -115,7 +115,7 @@ def broken_includes(root: pathlib.Path) -> tuple[list[str], int]:
     problems, count = [], 0
     folders = {floor.split("/")[0] for floor in ALLOWED}
     for path in sorted(root.rglob("*")):
-        if path.suffix not in {".h", ".hpp", ".cc", ".cu"}:
+        if path.suffix not in {".h", ".hpp", ".cc", ".cu", ".cuh"}:
             continue
         floor = floor_of(path.relative_to(root).as_posix())
         if floor not in ALLOWED:

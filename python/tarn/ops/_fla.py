@@ -1,5 +1,6 @@
-"""The hand-over to flash-linear-attention (fla-org, Triton kernels): on CUDA, where
-it is installed, its chunked kernel computes the sums of the calls that it supports;
+"""The hand-over to flash-linear-attention (fla-org, Triton kernels): on CUDA, where it is
+installed and this build of tarn has no CUDA kernels, its chunked kernel computes the sums
+of the calls that it supports;
 features, masks and denominators stay tarn's. Under `composed_forms`, and for all
 other calls, tarn's own composed form runs."""
 
@@ -36,6 +37,7 @@ def serves(queries, keys, causal, causal_offset, cu_seqlens, chunk_size):
         and not torch.compiler.is_compiling()
         and not getattr(torch._C, "_functorch").peek_interpreter_stack()
         and not torch.ops.tarn.composed_forced()
+        and not torch.ops.tarn.cuda_kernels()
         and _chunk() is not None
     )
 

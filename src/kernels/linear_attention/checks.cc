@@ -91,7 +91,7 @@ void CheckLengths(const LinearAttentionInputs& in) {
     throw ArgumentError(StrCat(kOp, "key_lengths"),
                         "no key_lengths with cu_seqlens", "both");
   }
-  if (in.key_lengths != nullptr) {
+  if (in.key_lengths != nullptr && !in.on_device) {
     for (int64_t b = 0; b < batch; ++b) {
       if (in.key_lengths[b] < 0 || in.key_lengths[b] > seq_len_k) {
         throw ArgumentError(StrCat(kOp, "key_lengths[", b, "]"),
@@ -106,6 +106,7 @@ void CheckLengths(const LinearAttentionInputs& in) {
                      StrCat("B = 1 and T = S = ", seq_len_k),
                      ShapeText(in.queries.Shape()));
   }
+  if (in.on_device && in.sequences >= 0) return;
   if (in.sequences < 0 || in.cu_seqlens[0] != 0 ||
       in.cu_seqlens[in.sequences] != seq_len_k) {
     throw ArgumentError(

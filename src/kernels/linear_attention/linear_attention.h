@@ -42,6 +42,8 @@ struct LinearAttentionInputs {
   int64_t sequences = 0;                 // with cu_seqlens
   const float* initial_S = nullptr;      // [B or sequences, HV, K, V] dense
   const float* initial_z = nullptr;      // [B or sequences, HV, K] dense
+  // Every pointer is of a device, key_lengths and cu_seqlens as well.
+  bool on_device = false;
 };
 
 /// Results; null pointers are not written. `denominators` is what the gradient

@@ -124,7 +124,7 @@ void CheckRecurrent(const RecurrentOp& op, const RecurrentOptions& options,
   CheckShapes(op, in);
   CheckGates(op, in);
   CheckSequences(op.name, "queries", in.queries, in.lengths, in.cu_seqlens,
-                 in.sequences);
+                 in.sequences, !in.on_device);
   WantShape(op, name, out,
             {in.queries.size[0], in.queries.size[1], in.values.size[2],
              in.values.size[3]});

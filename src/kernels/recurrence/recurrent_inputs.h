@@ -35,6 +35,8 @@ struct RecurrentInputs {
   const int64_t* cu_seqlens = nullptr;   // [sequences + 1], host memory
   int64_t sequences = 0;                 // with cu_seqlens
   const float* initial_state = nullptr;  // [B or sequences, HV, K, V] dense
+  // Every pointer is of a device, cu_seqlens and lengths as well.
+  bool on_device = false;
 
   int64_t SequenceCount() const {
     return cu_seqlens != nullptr ? sequences : queries.size[0];

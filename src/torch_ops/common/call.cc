@@ -7,6 +7,7 @@
 
 #include "config/model_config.h"
 #include "torch_ops/common/memory.h"
+#include "torch_ops/common/wants.h"
 
 namespace tarn::ops {
 namespace {
@@ -65,6 +66,20 @@ const float* State(const char* name, OptionalTensor& tensor,
   WantTensor(name, *tensor, shape);
   tensor = tensor->contiguous();
   return static_cast<const float*>(tensor->const_data_ptr());
+}
+
+// What kernels on a device read has to be there.
+void WantDevice(const Operands& in) {
+  const Wants want("linear_attention", in.queries);
+  want.Device("keys", in.keys);
+  want.Device("values", in.values);
+  for (const auto& [name, x] : {std::pair{"key_mask", &in.key_mask},
+                                std::pair{"key_lengths", &in.key_lengths},
+                                std::pair{"cu_seqlens", &in.cu_seqlens},
+                                std::pair{"initial_S", &in.initial_S},
+                                std::pair{"initial_z", &in.initial_z}}) {
+    if (x->has_value()) want.Device(name, **x);
+  }
 }
 
 void AddLengths(KernelCall& call) {
@@ -160,6 +175,8 @@ KernelCall MakeKernelCall(const Operands& in, const Settings& settings) {
   KernelCall call;
   call.held = in;
   call.options = KernelOptions(settings);
+  call.inputs.on_device = in.queries.is_cuda();
+  if (call.inputs.on_device) WantDevice(in);
   call.inputs.queries = ViewOf("queries", call.held.queries);
   call.inputs.keys = ViewOf("keys", call.held.keys);
   call.inputs.values = ViewOf("values", call.held.values);

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "torch_ops/cuda/kernels.h"
-
 namespace tarn::ops {
 namespace {
 
@@ -47,10 +45,11 @@ bool HasTangent(const std::optional<at::Tensor>& x) {
   return x.has_value() && x->defined() && x->_fw_grad(/*level=*/0).defined();
 }
 
+bool KernelsAllowed() { return !force_composed && !InsideTransform(); }
+
 bool KernelsHere(const at::Tensor& x) {
-  if (force_composed || InsideTransform()) return false;
   const c10::Device device = x.device();
-  return device.is_cpu() || device.is_meta() || HasCudaKernels(device);
+  return KernelsAllowed() && (device.is_cpu() || device.is_meta());
 }
 
 ForceComposed::ForceComposed(bool on) : before_(ExchangeForced(on)) {}

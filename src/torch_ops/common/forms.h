@@ -24,15 +24,24 @@ bool TangentsExist();
 /// Whether a forward-mode derivative is carried along.
 bool HasTangent(const std::optional<at::Tensor>& x);
 
-/// Whether kernels support tensors on the device of x, in the present state of
-/// this thread: the CPU (or meta) or a device with its own kernels, no
+/// Whether any of them carries one.
+template <typename... Tensors>
+bool AnyTangent(const Tensors&... tensors) {
+  return (HasTangent(tensors) || ...);
+}
+
+/// Whether kernels may be called in the present state of this thread: no
 /// transform of torch.func, composed forms not forced.
+bool KernelsAllowed();
+
+/// The same where the device of x is the CPU, or meta: every operator has
+/// kernels there. torch_ops/cuda/kernels.h says which calls have them on CUDA.
 bool KernelsHere(const at::Tensor& x);
 
 /// The same for a call: no differentiable argument may have a tangent either.
 template <typename... Tensors>
 bool OnKernelDevice(const at::Tensor& x, const Tensors&... others) {
-  return KernelsHere(x) && !(HasTangent(x) || ... || HasTangent(others));
+  return KernelsHere(x) && !AnyTangent(x, others...);
 }
 
 /// The same for operators whose kernels take float32 alone.

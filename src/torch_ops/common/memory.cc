@@ -1,6 +1,7 @@
 #include "torch_ops/common/memory.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/alignment.h>
 #include <sys/mman.h>
@@ -137,6 +138,12 @@ at::Tensor EmptyDense(at::IntArrayRef sizes, at::ScalarType dtype) {
   return at::detail::empty_generic(sizes, from,
                                    c10::DispatchKeySet(c10::DispatchKey::CPU),
                                    dtype, std::nullopt);
+}
+
+at::Tensor EmptyOn(const at::Tensor& like, at::IntArrayRef sizes,
+                   at::ScalarType dtype) {
+  if (like.is_cpu()) return EmptyDense(sizes, dtype);
+  return at::empty(sizes, like.options().dtype(dtype));
 }
 
 MemoryUse CacheUse() { return BlockCache::Get().Use(); }

@@ -15,6 +15,11 @@ namespace tarn::ops {
 /// Thread-safe.
 at::Tensor EmptyDense(at::IntArrayRef sizes, at::ScalarType dtype = at::kFloat);
 
+/// The same on the device of `like`; on others than the CPU from torch's
+/// allocator.
+at::Tensor EmptyOn(const at::Tensor& like, at::IntArrayRef sizes,
+                   at::ScalarType dtype = at::kFloat);
+
 struct MemoryUse {
   int64_t in_use_bytes = 0;
   int64_t cached_bytes = 0;  // free, held for the next call

@@ -37,7 +37,7 @@ at::Tensor KeptPositions(const std::optional<at::Tensor>& mask,
                          const std::optional<at::Tensor>& lengths,
                          const c10::SymInt& end);
 
-/// The numbers of x as dense float32 or int64, on the CPU; null where it is
+/// The numbers of x as dense float32 or int64, on its device; null where it is
 /// absent. x is replaced by the copy where one is needed, and holds the
 /// numbers.
 const float* DenseFloats(std::optional<at::Tensor>& x);

@@ -6,6 +6,7 @@
 
 #include "kernels/recurrence/tasks.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/cuda/kernels.h"
 #include "torch_ops/gated/register.h"
 #include "torch_ops/layers/call.h"
 
@@ -110,8 +111,10 @@ GatedResults GatedComposed(const GatedCall& in, bool) {
   return WithTorchErrors([&] { return ComposedGated(in); });
 }
 
-GatedResults GatedCpu(const GatedCall& in, bool checkpoints) {
-  if (!KernelServesAttention(in.queries)) return GatedComposed(in, checkpoints);
+GatedResults GatedKernels(const GatedCall& in, bool checkpoints) {
+  if (!KernelServesAttention(in.queries) && !CudaServes(in)) {
+    return GatedComposed(in, checkpoints);
+  }
   return WithTorchErrors([&] {
     CheckGated(in);
     return ComputeGated(in, checkpoints);
@@ -159,9 +162,10 @@ GatedResults GatedShapes(const GatedCall& in) {
 
 GatedResults GatedAutograd(const GatedCall& in, bool checkpoints) {
   if (ShapesAlone(in.queries)) return GatedShapes(in);
-  if (!KernelServesAttention(in.queries, in.keys, in.values, in.gates,
-                             in.extra(), in.initial_state, in.reads,
-                             in.writes)) {
+  const bool served = KernelServesAttention(in.queries) || CudaServes(in);
+  if (!served ||
+      AnyTangent(in.queries, in.keys, in.values, in.gates, in.extra(),
+                 in.initial_state, in.reads, in.writes)) {
     return GatedComposed(in, checkpoints);
   }
   WithTorchErrors([&] { CheckGated(in); });
@@ -176,10 +180,10 @@ GatedResults GatedAutograd(const GatedCall& in, bool checkpoints) {
   return {r[0], r[1], r[2]};
 }
 
-GatedGradients GatedBackwardCpu(const GatedCall& in,
-                                const at::Tensor& checkpoints,
-                                const OptionalTensor& grad_out,
-                                const OptionalTensor& grad_state) {
+GatedGradients GatedBackwardKernels(const GatedCall& in,
+                                    const at::Tensor& checkpoints,
+                                    const OptionalTensor& grad_out,
+                                    const OptionalTensor& grad_state) {
   return WithTorchErrors([&] {
     CheckGated(in);
     return ComputeGatedGradients(in, checkpoints, UndefinedOr(grad_out),

@@ -12,6 +12,12 @@ namespace tarn::ops {
 
 enum class GatedKind { kDecay, kDelta, kDplr };
 
+constexpr const char* GatedName(GatedKind kind) {
+  return kind == GatedKind::kDelta  ? "delta_attention"
+         : kind == GatedKind::kDplr ? "dplr_attention"
+                                    : "decay_attention";
+}
+
 /// Shapes as in GatedOptions. betas: delta alone, and required there; bonus:
 /// decay alone; reads and writes: dplr alone, and required there.
 struct GatedCall {
@@ -25,11 +31,7 @@ struct GatedCall {
   bool delta() const { return kind == GatedKind::kDelta; }
   bool dplr() const { return kind == GatedKind::kDplr; }
   const OptionalTensor& extra() const { return delta() ? betas : bonus; }
-  const char* name() const {
-    return delta()  ? "delta_attention"
-           : dplr() ? "dplr_attention"
-                    : "decay_attention";
-  }
+  const char* name() const { return GatedName(kind); }
 };
 
 /// out, final_state ([0] unless asked for), checkpoints ([0] unless a gradient
@@ -51,9 +53,14 @@ void CheckGated(const GatedCall& call);
 /// under gates a channel.
 GatedResults ComposedGated(const GatedCall& call);
 
-/// The kernels on a checked call of the CPU. checkpoints: whether a gradient
-/// will follow.
+/// The kernels on a checked call of the CPU, or of CUDA where they serve it.
+/// checkpoints: whether a gradient will follow.
 GatedResults ComputeGated(const GatedCall& call, bool checkpoints);
+/// The tokens of each row, one after the other, on its state in place: states
+/// [slots, HV, K, V] dense float32, slots [B] of the rows (none: row b's is b;
+/// negative: the row has no tokens and its output is 0). Returns out.
+at::Tensor ComputeGatedSteps(const GatedCall& call, at::Tensor& states,
+                             OptionalTensor slots);
 /// checkpoints: of ComputeGated, or [0]. grad_out and grad_state undefined:
 /// zero.
 GatedGradients ComputeGatedGradients(const GatedCall& call,

@@ -1,4 +1,4 @@
-// The kernels of the gated recurrences on checked calls of the CPU.
+// The kernels of the gated recurrences on checked calls.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -9,6 +9,7 @@
 #include "torch_ops/common/executor.h"
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/cuda/kernels.h"
 #include "torch_ops/gated/call.h"
 
 namespace tarn::ops {
@@ -54,6 +55,7 @@ struct Held {
 
   explicit Held(const GatedCall& given) : call(given) {
     options.scale = static_cast<float>(call.scale);
+    inputs.on_device = call.queries.is_cuda();
     inputs.queries = ViewOf("queries", call.queries);
     inputs.keys = ViewOf("keys", call.keys);
     inputs.values = ViewOf("values", call.values);
@@ -80,6 +82,11 @@ struct Held {
       inputs.sequences = call.cu_seqlens->size(0) - 1;
     }
     inputs.initial_state = DenseFloats(call.initial_state);
+  }
+
+  at::Tensor Empty(at::IntArrayRef sizes,
+                   at::ScalarType dtype = at::kFloat) const {
+    return EmptyOn(call.queries, sizes, dtype);
   }
 
   // float64 gates of float32 queries are no more exact than the state.
@@ -114,32 +121,79 @@ bool IsStep(const GatedCall& call, bool checkpoints) {
          !call.cu_seqlens.has_value();
 }
 
+// The three calls of kernels, on the device of the call.
+void Step(const Held& held, const RecurrentInputs& token,
+          const RecurrentState& state, const TensorView& out) {
+  if (token.on_device) {
+    return CudaGatedStep(held.call.kind, held.call.queries, held.options, token,
+                         state, out);
+  }
+  TorchExecutor executor(WorkersFor(token));
+  KernelsOf(held.call.kind).step(held.options, token, state, out, executor);
+}
+
+void Forward(const Held& held, const RecurrentOutputs& outputs) {
+  const RecurrentInputs& in = held.inputs;
+  if (in.on_device) {
+    return CudaGatedForward(held.call.kind, held.call.queries, held.options, in,
+                            outputs);
+  }
+  TorchExecutor executor(WorkersFor(in));
+  const Kernels kernels = KernelsOf(held.call.kind);
+  const Workspace workspace(kernels.bytes(in, executor.width()));
+  kernels.forward(held.options, in, outputs, executor, workspace.data());
+}
+
+void Backward(const Held& held, const RecurrentGradients& gradients) {
+  const RecurrentInputs& in = held.inputs;
+  if (in.on_device) {
+    return CudaGatedBackward(held.call.kind, held.call.queries, held.options,
+                             in, gradients);
+  }
+  TorchExecutor executor(WorkersFor(in));
+  const Kernels kernels = KernelsOf(held.call.kind);
+  const Workspace workspace(kernels.gradient_bytes(
+      in, executor.width(), gradients.checkpoints != nullptr));
+  kernels.backward(held.options, in, gradients, executor, workspace.data());
+}
+
 }  // namespace
 
 GatedResults ComputeGated(const GatedCall& call, bool checkpoints) {
   Held held(call);
   const RecurrentInputs& in = held.inputs;
-  at::Tensor out = EmptyDense(call.values.sizes(), call.values.scalar_type());
+  at::Tensor out = held.Empty(call.values.sizes(), call.values.scalar_type());
   const auto states = [&](bool wanted, int64_t count) {
-    return wanted ? EmptyDense(held.StateSizes(count))
-                  : at::empty({0}, at::kFloat);
+    return held.Empty(wanted ? held.StateSizes(count)
+                             : std::vector<int64_t>{0});
   };
   const at::Tensor state = states(call.return_state, in.SequenceCount());
   const at::Tensor kept = states(checkpoints, RecurrentCheckpoints(in));
-  TorchExecutor executor(WorkersFor(in));
-  const Kernels kernels = KernelsOf(call.kind);
+  const TensorView out_view = ViewOf("out", out);
   if (IsStep(call, checkpoints)) {
     RecurrentInputs token = in;
     token.initial_state = nullptr;
-    kernels.step(held.options, token,
-                 {.state = in.initial_state, .next = Out(state)},
-                 ViewOf("out", out), executor);
-    return {out, state, kept};
+    Step(held, token, {.state = in.initial_state, .next = Out(state)},
+         out_view);
+  } else {
+    Forward(held, {out_view, Out(state), Out(kept)});
   }
-  const RecurrentOutputs outputs = {ViewOf("out", out), Out(state), Out(kept)};
-  const Workspace workspace(kernels.bytes(in, executor.width()));
-  kernels.forward(held.options, in, outputs, executor, workspace.data());
   return {out, state, kept};
+}
+
+at::Tensor ComputeGatedSteps(const GatedCall& call, at::Tensor& states,
+                             OptionalTensor slots) {
+  const Held held(call);
+  at::Tensor out = held.Empty(call.values.sizes(), call.values.scalar_type());
+  const int64_t* of_rows = DenseLongs(slots);
+  float* pool = Out(states);
+  Step(held, held.inputs,
+       {.state = pool,
+        .next = pool,
+        .read_slots = of_rows,
+        .write_slots = of_rows},
+       ViewOf("out", out));
+  return out;
 }
 
 GatedGradients ComputeGatedGradients(const GatedCall& call,
@@ -148,14 +202,13 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
                                      const at::Tensor& grad_state) {
   Held held(call);
   const RecurrentInputs& in = held.inputs;
-  const auto dense = [](const at::Tensor& x) {
-    return EmptyDense(x.sizes(), x.scalar_type());
+  const auto dense = [&held](const at::Tensor& x) {
+    return held.Empty(x.sizes(), x.scalar_type());
   };
   at::Tensor queries = dense(call.queries), keys = dense(call.keys);
   at::Tensor values = dense(call.values);
-  at::Tensor gates = at::empty({0}, at::kFloat),
-             extra = at::empty({0}, at::kFloat);
-  at::Tensor initial = at::empty({0}, at::kFloat);
+  const at::Tensor none = held.Empty({0});
+  at::Tensor gates = none, extra = none, initial = none;
   at::Tensor wide_out =
       (grad_out.defined() ? grad_out : at::zeros_like(call.values))
           .to(call.values.scalar_type());
@@ -170,7 +223,7 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
   // Asked of the call: the pointer of an empty tensor is null, as if none were
   // given.
   if (call.gates.has_value() && call.gates->dim() == 1) {
-    gates = EmptyDense({in.values.size[2]});
+    gates = held.Empty({in.values.size[2]});
     g.grad_head_gates = Out(gates);
   } else if (held.gates.defined()) {
     gates = dense(held.gates);
@@ -180,25 +233,21 @@ GatedGradients ComputeGatedGradients(const GatedCall& call,
     extra = dense(held.betas);
     g.grad_betas = ViewOf("grad_betas", extra);
   } else if (call.bonus.has_value()) {
-    extra = EmptyDense({in.values.size[2], in.keys.size[3]});
+    extra = held.Empty({in.values.size[2], in.keys.size[3]});
     g.grad_bonus = Out(extra);
   }
   if (call.initial_state.has_value()) {
-    initial = EmptyDense(held.StateSizes(in.SequenceCount()));
+    initial = held.Empty(held.StateSizes(in.SequenceCount()));
     g.grad_initial_state = Out(initial);
   }
-  at::Tensor reads = at::empty({0}, at::kFloat), writes = reads;
+  at::Tensor reads = none, writes = none;
   if (call.dplr()) {
     reads = dense(*call.reads);
     writes = dense(*call.writes);
     g.grad_reads = ViewOf("grad_reads", reads);
     g.grad_writes = ViewOf("grad_writes", writes);
   }
-  TorchExecutor executor(WorkersFor(in));
-  const Kernels kernels = KernelsOf(call.kind);
-  const Workspace workspace(
-      kernels.gradient_bytes(in, executor.width(), g.checkpoints != nullptr));
-  kernels.backward(held.options, in, g, executor, workspace.data());
+  Backward(held, g);
   const auto as = [](const at::Tensor& gradient, const OptionalTensor& like) {
     return like.has_value()
                ? gradient.view(like->sizes()).to(like->scalar_type())

@@ -182,10 +182,13 @@ void RegisterBackward(torch::Library& m) {
   m.impl("dplr_attention_backward", TORCH_FN(FlatPairBackward<kForm>));
 }
 
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  Register<&GatedCpu>(m);
-  RegisterBackward<&GatedBackwardCpu>(m);
+void RegisterKernels(torch::Library& m) {
+  Register<&GatedKernels>(m);
+  RegisterBackward<&GatedBackwardKernels>(m);
 }
+
+TORCH_LIBRARY_IMPL(tarn, CPU, m) { RegisterKernels(m); }
+TORCH_LIBRARY_IMPL(tarn, CUDA, m) { RegisterKernels(m); }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   Register<&GatedMeta>(m);
   RegisterBackward<&GatedBackwardMeta>(m);

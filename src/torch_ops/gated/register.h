@@ -7,15 +7,16 @@
 namespace tarn::ops {
 
 GatedResults GatedComposed(const GatedCall& in, bool checkpoints);
-GatedResults GatedCpu(const GatedCall& in, bool checkpoints);
+/// By the kernels of the device where they serve the call.
+GatedResults GatedKernels(const GatedCall& in, bool checkpoints);
 GatedResults GatedMeta(const GatedCall& in, bool checkpoints);
 GatedResults GatedAutograd(const GatedCall& in, bool checkpoints);
 
 /// checkpoints: of the forward call, or [0].
-GatedGradients GatedBackwardCpu(const GatedCall& in,
-                                const at::Tensor& checkpoints,
-                                const OptionalTensor& grad_out,
-                                const OptionalTensor& grad_state);
+GatedGradients GatedBackwardKernels(const GatedCall& in,
+                                    const at::Tensor& checkpoints,
+                                    const OptionalTensor& grad_out,
+                                    const OptionalTensor& grad_state);
 GatedGradients GatedBackwardMeta(const GatedCall& in,
                                  const at::Tensor& checkpoints,
                                  const OptionalTensor& grad_out,

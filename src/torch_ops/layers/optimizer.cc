@@ -60,19 +60,34 @@ void CheckLists(const Lists& lists) {
   }
 }
 
-// The kernel's formula in plain operators: float64, and the oracle.
-void ComposedStep(const Lists& lists, size_t i, const AdamFactors& f) {
-  at::Tensor p = lists.parameters[i], m = lists.m[i], v = lists.v[i];
-  at::Tensor g = lists.gradients[i];
-  if (!lists.scales.empty()) g = g.mul(lists.scales[i]);
-  p.mul_(f.decay);
-  m.lerp_(g, 1 - f.beta1);
-  v.mul_(f.beta2).addcmul_(g, g, 1 - f.beta2);
-  if (f.adaptive) {
-    p.addcdiv_(m, v.sqrt().mul_(f.root_factor).add_(f.eps), -f.rate);
-  } else {
-    p.add_(m, -f.rate);
+// The kernel's formula in torch's operators on lists, a few launches of a
+// device whatever the number of tensors: float64, other devices, and the
+// oracle.
+void ComposedStep(const Lists& lists, const std::vector<size_t>& which,
+                  const AdamFactors& f) {
+  if (which.empty()) return;  // torch takes no empty list
+  Tensors p, g, m, v;
+  std::vector<at::Scalar> scales;
+  for (const size_t i : which) {
+    p.push_back(lists.parameters[i]);
+    g.push_back(lists.gradients[i].contiguous());
+    m.push_back(lists.m[i]);
+    v.push_back(lists.v[i]);
+    if (!lists.scales.empty()) scales.emplace_back(lists.scales[i]);
   }
+  if (!scales.empty()) g = at::_foreach_mul(g, scales);
+  at::_foreach_mul_(p, f.decay);
+  at::_foreach_lerp_(m, g, 1 - f.beta1);
+  at::_foreach_mul_(v, f.beta2);
+  at::_foreach_addcmul_(v, g, g, 1 - f.beta2);
+  if (!f.adaptive) {
+    at::_foreach_add_(p, m, -f.rate);
+    return;
+  }
+  const Tensors root = at::_foreach_sqrt(v);
+  at::_foreach_mul_(root, f.root_factor);
+  at::_foreach_add_(root, f.eps);
+  at::_foreach_addcdiv_(p, m, root, -f.rate);
 }
 
 void Step(const Lists& lists, const AdamStepOptions& options) {
@@ -80,9 +95,10 @@ void Step(const Lists& lists, const AdamStepOptions& options) {
   CheckLists(lists);
   Tensors held;  // dense copies of strided gradients
   std::vector<AdamTensor> tensors;
+  std::vector<size_t> composed;
   for (size_t i = 0; i < lists.parameters.size(); ++i) {
     if (!KernelServes(lists.parameters[i])) {
-      ComposedStep(lists, i, factors);
+      composed.push_back(i);
       continue;
     }
     held.push_back(lists.gradients[i].contiguous());
@@ -93,6 +109,7 @@ void Step(const Lists& lists, const AdamStepOptions& options) {
          held.back().const_data_ptr<float>(), lists.m[i].data_ptr<float>(),
          lists.v[i].data_ptr<float>(), lists.parameters[i].numel(), scale});
   }
+  ComposedStep(lists, composed, factors);
   TorchExecutor executor;
   tarn::AdamStep(options, tensors, executor);
 }
@@ -110,12 +127,7 @@ void StepOp(at::TensorList parameters, at::TensorList gradients,
 
 // One number a tensor, fetched together: the device is waited for once.
 at::Tensor ComposedNorms(at::TensorList gradients) {
-  Tensors norms;
-  for (const at::Tensor& g : gradients) {
-    norms.push_back(at::linalg_vector_norm(g, 2, std::nullopt, false,
-                                           at::ScalarType::Float));
-  }
-  return at::stack(norms).to(at::kCPU, at::kDouble);
+  return at::stack(at::_foreach_norm(gradients, 2)).to(at::kCPU, at::kDouble);
 }
 
 at::Tensor Norms(at::TensorList gradients) {

@@ -9,6 +9,7 @@
 
 #include "torch_ops/common/register.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/cuda/kernels.h"
 #include "torch_ops/linear/packed_attention.h"
 
 namespace tarn::ops {
@@ -182,8 +183,10 @@ struct BackwardFunction : public torch::autograd::Function<BackwardFunction> {
 
 Results ForwardAutograd(const Operands& in, const Settings& settings,
                         bool return_state) {
-  if (!KernelServesAttention(in.queries, in.keys, in.values, in.initial_S,
-                             in.initial_z)) {
+  const bool served =
+      KernelServesAttention(in.queries) || CudaServes(in, settings);
+  if (!served ||
+      AnyTangent(in.queries, in.keys, in.values, in.initial_S, in.initial_z)) {
     return ComposedLinearAttention(in, settings, return_state);
   }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.initial_S,
@@ -213,10 +216,15 @@ Gradients BackwardAutograd(const Operands& in,
   return {results[0], results[1], results[2], results[3], results[4]};
 }
 
+bool StepOnCuda(const StepOperands& in, const Settings& settings) {
+  return in.queries.is_cuda() &&
+         WithTorchErrors([&] { return CudaServes(AsSequence(in), settings); });
+}
+
 // A step that needs a gradient is a sequence of one token.
 StepResults StepAutograd(const StepOperands& in, const Settings& settings) {
-  if (!KernelServesAttention(in.queries, in.keys, in.values, in.state_S,
-                             in.state_z)) {
+  if (AnyTangent(in.queries, in.keys, in.values, in.state_S, in.state_z) ||
+      !(KernelServesAttention(in.queries) || StepOnCuda(in, settings))) {
     return ComposedLinearAttentionStep(in, settings);
   }
   if (!NeedsGradient(in.queries, in.keys, in.values, in.state_S, in.state_z)) {

@@ -1,4 +1,4 @@
-// CPU and Meta forms of the linear-attention operators.
+// Kernels and Meta forms of the linear-attention operators.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
@@ -10,6 +10,7 @@
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/register.h"
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/cuda/kernels.h"
 
 namespace tarn::ops {
 namespace {
@@ -70,6 +71,7 @@ void RunForward(const KernelCall& call, Results& results) {
   outputs.final_S = Floats(final_S);
   outputs.final_z = Floats(final_z);
   outputs.denominators = Floats(denominators);
+  if (call.inputs.on_device) return CudaLinearForward(call, outputs);
   TorchExecutor executor;
   const Workspace workspace(LinearAttentionWorkspaceBytes(
       call.options, call.inputs, executor.width()));
@@ -79,9 +81,10 @@ void RunForward(const KernelCall& call, Results& results) {
 
 namespace {
 
-Results ForwardCpu(const Operands& in, const Settings& settings,
-                   bool return_state) {
-  if (!KernelServesAttention(in.queries)) {
+// On the CPU, or on CUDA where its kernels serve the call.
+Results ForwardKernels(const Operands& in, const Settings& settings,
+                       bool return_state) {
+  if (!KernelServesAttention(in.queries) && !CudaServes(in, settings)) {
     return ComposedLinearAttention(in, settings, return_state);
   }
   return WithTorchErrors([&] {
@@ -158,6 +161,7 @@ void RunBackward(const KernelCall& call, const GradientOperands& gradients,
   g.grad_values = ViewOf("grad_values", values);
   g.grad_initial_S = Floats(initial_S);
   g.grad_initial_z = Floats(initial_z);
+  if (call.inputs.on_device) return CudaLinearBackward(call, g);
   TorchExecutor executor;
   const Workspace workspace(LinearAttentionBackwardWorkspaceBytes(
       call.options, call.inputs, executor.width()));
@@ -167,8 +171,8 @@ void RunBackward(const KernelCall& call, const GradientOperands& gradients,
 
 namespace {
 
-Gradients BackwardCpu(const Operands& in, const GradientOperands& gradients,
-                      const Settings& settings) {
+Gradients BackwardKernels(const Operands& in, const GradientOperands& gradients,
+                          const Settings& settings) {
   return WithTorchErrors([&] {
     WantKernelDType(in.queries);
     const KernelCall call = MakeKernelCall(in, settings);
@@ -183,12 +187,12 @@ Gradients BackwardMeta(const Operands& in, const GradientOperands&,
   return EmptyGradients(in);
 }
 
-StepResults StepCpu(const StepOperands& in, const Settings& settings) {
+StepResults StepKernels(const StepOperands& in, const Settings& settings) {
   return WithTorchErrors([&]() -> StepResults {
-    if (!KernelServesAttention(in.queries)) {
+    const Operands sequence = AsSequence(in);
+    if (!KernelServesAttention(in.queries) && !CudaServes(sequence, settings)) {
       return ComposedLinearAttentionStep(in, settings);
     }
-    const Operands sequence = AsSequence(in);
     const KernelCall call = MakeKernelCall(sequence, settings);
     auto [out, S, z, _] = EmptyResults(call.held, /*return_state=*/true);
     at::Tensor old_S = S, old_z = z;
@@ -200,12 +204,17 @@ StepResults StepCpu(const StepOperands& in, const Settings& settings) {
       z.zero_();
     }
     const TensorView out_view = ViewOf("out", out);
-    TorchExecutor executor;
-    LinearAttentionStepInto(
-        call.options, call.inputs.queries, call.inputs.keys, call.inputs.values,
-        {old_S.const_data_ptr<float>(), old_z.const_data_ptr<float>(),
-         Floats(S), Floats(z)},
-        out_view, executor);
+    const LinearAttentionState state = {old_S.const_data_ptr<float>(),
+                                        old_z.const_data_ptr<float>(),
+                                        Floats(S), Floats(z)};
+    if (call.inputs.on_device) {
+      CudaLinearStep(call, state, out_view);
+    } else {
+      TorchExecutor executor;
+      LinearAttentionStepInto(call.options, call.inputs.queries,
+                              call.inputs.keys, call.inputs.values, state,
+                              out_view, executor);
+    }
     return {out.squeeze(1), S, z};
   });
 }
@@ -220,11 +229,14 @@ StepResults StepMeta(const StepOperands& in, const Settings&) {
           at::empty_symint({batch, heads, d_key}, state)};
 }
 
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardCpu>));
-  m.impl("linear_attention_backward", TORCH_FN(FlatBackward<&BackwardCpu>));
-  m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepCpu>));
+void RegisterKernels(torch::Library& m) {
+  m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardKernels>));
+  m.impl("linear_attention_backward", TORCH_FN(FlatBackward<&BackwardKernels>));
+  m.impl("linear_attention_step", TORCH_FN(FlatStep<&StepKernels>));
 }
+
+TORCH_LIBRARY_IMPL(tarn, CPU, m) { RegisterKernels(m); }
+TORCH_LIBRARY_IMPL(tarn, CUDA, m) { RegisterKernels(m); }
 
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("linear_attention", TORCH_FN(FlatForward<&ForwardMeta>));

@@ -11,6 +11,7 @@
 
 #include "torch_ops/common/memory.h"
 #include "torch_ops/common/side_by_side.h"
+#include "torch_ops/cuda/kernels.h"
 #include "torch_ops/layers/call.h"
 
 namespace tarn::ops {
@@ -112,12 +113,26 @@ Outputs ForwardComposed(const at::Tensor& packed, int64_t heads,
   });
 }
 
-Outputs ForwardCpu(const at::Tensor& packed, int64_t heads, int64_t value_heads,
-                   int64_t d_key, const OptionalTensor& key_mask,
-                   const OptionalTensor& key_lengths, bool causal,
-                   c10::string_view feature_map, c10::string_view denominator,
-                   double eps, double scale, int64_t chunk_size) {
-  if (!KernelServesAttention(packed)) {
+// Whether kernels of the tensor's device serve the call.
+bool Served(const at::Tensor& packed, const PackedHeads& shape,
+            const Settings& settings) {
+  if (!packed.is_cuda()) return KernelServesAttention(packed);
+  return !AnyTangent(packed) && WithTorchErrors([&] {
+    Check(packed, shape);
+    return CudaServes(Unpack(packed, shape), settings);
+  });
+}
+
+Outputs ForwardKernels(const at::Tensor& packed, int64_t heads,
+                       int64_t value_heads, int64_t d_key,
+                       const OptionalTensor& key_mask,
+                       const OptionalTensor& key_lengths, bool causal,
+                       c10::string_view feature_map,
+                       c10::string_view denominator, double eps, double scale,
+                       int64_t chunk_size) {
+  const Settings settings =
+      SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
+  if (!Served(packed, {heads, value_heads, d_key}, settings)) {
     return ForwardComposed(packed, heads, value_heads, d_key, key_mask,
                            key_lengths, causal, feature_map, denominator, eps,
                            scale, chunk_size);
@@ -126,31 +141,27 @@ Outputs ForwardCpu(const at::Tensor& packed, int64_t heads, int64_t value_heads,
     const PackedHeads shape = {heads, value_heads, d_key};
     Check(packed, shape);
     const Operands in = UnpackWith(packed, shape, key_mask, key_lengths);
-    const Settings settings =
-        SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
     const KernelCall call = MakeKernelCall(in, settings);
     const int64_t batch = packed.size(0), tokens = packed.size(1);
     const int64_t d_value = in.values.size(3);
     Results results;
-    std::get<0>(results) =
-        EmptyDense({batch, tokens, value_heads, d_value}, packed.scalar_type());
-    std::get<1>(results) = std::get<2>(results) = EmptyDense({0});
-    std::get<3>(results) = EmptyDense({batch, tokens, value_heads});
+    std::get<0>(results) = EmptyOn(
+        packed, {batch, tokens, value_heads, d_value}, packed.scalar_type());
+    std::get<1>(results) = std::get<2>(results) = EmptyOn(packed, {0});
+    std::get<3>(results) = EmptyOn(packed, {batch, tokens, value_heads});
     RunForward(call, results);
     return {std::get<0>(results).view({batch, tokens, value_heads * d_value}),
             std::get<3>(results)};
   });
 }
 
-at::Tensor BackwardCpu(const at::Tensor& packed, int64_t heads,
-                       int64_t value_heads, int64_t d_key,
-                       const OptionalTensor& key_mask,
-                       const OptionalTensor& key_lengths, const at::Tensor& out,
-                       const at::Tensor& denominators,
-                       const at::Tensor& grad_out, bool causal,
-                       c10::string_view feature_map,
-                       c10::string_view denominator, double eps, double scale,
-                       int64_t chunk_size) {
+at::Tensor BackwardKernels(
+    const at::Tensor& packed, int64_t heads, int64_t value_heads, int64_t d_key,
+    const OptionalTensor& key_mask, const OptionalTensor& key_lengths,
+    const at::Tensor& out, const at::Tensor& denominators,
+    const at::Tensor& grad_out, bool causal, c10::string_view feature_map,
+    c10::string_view denominator, double eps, double scale,
+    int64_t chunk_size) {
   return WithTorchErrors([&] {
     const PackedHeads shape = {heads, value_heads, d_key};
     Check(packed, shape);
@@ -171,9 +182,9 @@ at::Tensor BackwardCpu(const at::Tensor& packed, int64_t heads,
     gradients.out = out.view(values);
     gradients.denominators = denominators;
     gradients.grad_out = grad_out.contiguous().view(values);
-    at::Tensor grad = EmptyDense(packed.sizes(), packed.scalar_type());
+    at::Tensor grad = EmptyOn(packed, packed.sizes(), packed.scalar_type());
     const Operands views = Unpack(grad, shape);
-    const at::Tensor none = EmptyDense({0});
+    const at::Tensor none = EmptyOn(packed, {0});
     Gradients results = {views.queries, views.keys, views.values, none, none};
     RunBackward(call, gradients, results);
     return grad;
@@ -292,7 +303,7 @@ Outputs ForwardAutograd(const at::Tensor& packed, int64_t heads,
   const PackedHeads shape = {heads, value_heads, d_key};
   const Settings settings =
       SettingsOf(causal, feature_map, denominator, eps, scale, chunk_size);
-  if (!KernelServesAttention(packed)) {
+  if (!Served(packed, shape, settings)) {
     return ForwardComposed(packed, heads, value_heads, d_key, key_mask,
                            key_lengths, causal, feature_map, denominator, eps,
                            scale, chunk_size);
@@ -324,10 +335,13 @@ TORCH_LIBRARY_FRAGMENT(tarn, m) {
       "str feature_map, str denominator, float eps, float scale, "
       "int chunk_size) -> Tensor");
 }
-TORCH_LIBRARY_IMPL(tarn, CPU, m) {
-  m.impl("linear_attention_packed", &ForwardCpu);
-  m.impl("linear_attention_packed_backward", &BackwardCpu);
+void RegisterKernels(torch::Library& m) {
+  m.impl("linear_attention_packed", &ForwardKernels);
+  m.impl("linear_attention_packed_backward", &BackwardKernels);
 }
+
+TORCH_LIBRARY_IMPL(tarn, CPU, m) { RegisterKernels(m); }
+TORCH_LIBRARY_IMPL(tarn, CUDA, m) { RegisterKernels(m); }
 TORCH_LIBRARY_IMPL(tarn, Meta, m) {
   m.impl("linear_attention_packed", &ForwardMeta);
   m.impl("linear_attention_packed_backward", &BackwardMeta);

@@ -1,0 +1,96 @@
+// The feature maps of single entries, as kernels/rows-inl.h has them for the
+// CPU: phi(x) and phi'(x) of what a tensor of T holds, in float32.
+#pragma once
+
+#include <cmath>
+
+#include "core/feature_map.h"
+#include "kernels/cuda/tile.cuh"
+
+namespace tarn::cuda {
+
+/// exp(x); for a 16-bit T within 2^-16 at |x| <= 100, more than T resolves.
+template <typename T>
+__device__ __forceinline__ float ExpFor(float x) {
+  if constexpr (sizeof(T) == 4) return expf(x);
+  return FastExp2(x * 1.44269504f);
+}
+
+/// max(x, 0); NaN stays NaN.
+__device__ __forceinline__ float PositivePart(float x) {
+  return x <= 0.0f ? 0.0f : x;
+}
+
+// Maps other than elu + 1: one copy of their code, not one for each number that
+// a thread maps.
+template <typename T>
+__device__ __attribute__((noinline)) float OtherFeature(FeatureMap map,
+                                                        float x) {
+  switch (map) {
+    case FeatureMap::kRelu:
+      return PositivePart(x);
+    case FeatureMap::kRelu2:
+      return PositivePart(x) * PositivePart(x);
+    case FeatureMap::kSoftplus:
+      return PositivePart(x) + log1pf(ExpFor<T>(-fabsf(x)));
+    default:
+      return x;
+  }
+}
+template <typename T>
+__device__ __forceinline__ float Feature(FeatureMap map, float x) {
+  if (map != FeatureMap::kElu1) return OtherFeature<T>(map, x);
+  return x > 0.0f ? x + 1.0f : ExpFor<T>(x);
+}
+
+template <typename T>
+__device__ __attribute__((noinline)) float OtherSlope(FeatureMap map, float x) {
+  switch (map) {
+    case FeatureMap::kRelu:
+      return x <= 0.0f ? 0.0f : 1.0f;
+    case FeatureMap::kRelu2:
+      return 2.0f * PositivePart(x);
+    case FeatureMap::kSoftplus:
+      return 1.0f / (1.0f + ExpFor<T>(-x));
+    default:
+      return 1.0f;
+  }
+}
+template <typename T>
+__device__ __forceinline__ float FeatureSlope(FeatureMap map, float x) {
+  if (map != FeatureMap::kElu1) return OtherSlope<T>(map, x);
+  return x > 0.0f ? 1.0f : ExpFor<T>(x);
+}
+
+/// phi of this thread's pieces of a tile [64, kColumns], where keep(row) and
+/// column < width: what is zero there stays zero.
+template <typename T, int kColumns, int kThreads, typename Keep>
+__device__ __forceinline__ void MapTokens(FeatureMap map, T* tile, int width,
+                                          const Keep& keep) {
+  if (map == FeatureMap::kIdentity) return;
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  ForPieces<T, kChunk, kColumns, kThreads, 1>([&](int row, int column) {
+    if (column >= width || !keep(row)) return;
+    T* at = tile + row * Stride<T>(kColumns) + column;
+    uint32_t words[4];
+    const uint4 raw = Load<uint4>(at);
+    words[0] = raw.x, words[1] = raw.y, words[2] = raw.z, words[3] = raw.w;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (sizeof(T) == 4) {
+        if (column + i < width) {
+          words[i] = BitsOf(Feature<T>(map, FloatOf(words[i])));
+        }
+      } else {
+        const float2 two = Unpack<T>(words[i]);
+        const int left = width - column - 2 * i;
+        words[i] = Pack<T>(left > 0 ? Feature<T>(map, two.x) : 0.0f,
+                           left > 1 ? Feature<T>(map, two.y) : 0.0f);
+      }
+    }
+    static_assert(kPiece * sizeof(T) == 16);
+    Store(at, make_uint4(words[0], words[1], words[2], words[3]));
+  });
+}
+
+}  // namespace tarn::cuda

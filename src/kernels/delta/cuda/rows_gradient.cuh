@@ -1,0 +1,338 @@
+// The gradient's last pass, all chunks at once: with S before a chunk, dS after
+// it, R and dV known,
+//   dP = tril(dO U^T);  dX = -stril(dV U^T)
+//   dq_i = scale F_i (S dO_i) + scale sum_j dP_ij E_ij k_j
+//   dk_j = E_Cj (dS U_j) - F_j (S dV_j)
+//          + sum_i (scale dP_ij E_ij q_i + dX_ij E_ij k_i) + sum_i dX_ji E_ji
+//          k_i
+// with F_i = e^{G_i}, E_ij = e^{G_i - G_j}, U = beta R.
+#pragma once
+
+#include "kernels/delta/cuda/gate_sums.cuh"
+#include "kernels/delta/cuda/prepare.cuh"
+#include "kernels/delta/cuda/rows_parts.cuh"
+#include "kernels/delta/cuda/state_tile.cuh"
+
+namespace tarn::cuda::delta {
+
+// kVector: gates per channel weigh the pairs later (channels_gradient.cuh).
+// What they need goes to the workspace: the states' terms, dP and dX.
+template <typename T, int kKey, bool kVector>
+__global__ void __launch_bounds__(kThreads)
+    RowGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
+  using Shared = RowsShared<T, kKey>;
+  constexpr Shared kShared;
+  constexpr int kPiece = Shared::kPiece, kStages = Shared::kStages;
+  constexpr int kColumns = kKey / 16;  // of 8, half of a row
+  constexpr int kRows = Stride<T>(kKey), kValues = Stride<T>(kPiece);
+  constexpr int kScores = Stride<T>(kChunk);
+  const int64_t head = blockIdx.y, key_head = call.KeyHead(head);
+  const bool gated = call.gates.data != nullptr || call.head_gates != nullptr;
+  int64_t index;
+  const Span span = call.sequences.OfSlot(blockIdx.x, &index);
+  const ChunkRows chunk = ChunkOf(span, index);
+  if (chunk.rows == 0) {
+    if (!kVector) StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
+    StoreScalarRow(tensors.grad_betas, chunk, head, 0.0f);
+    if (!kVector && call.group == 1) {
+      ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
+      ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
+    }
+    return;
+  }
+  const int64_t at = chunk.slot * call.value_heads + head;
+  const int64_t tiles = call.ValueTiles(), padded_value = tiles * kValueTile;
+  T* queries = SharedAt<T>(kShared.queries);
+  T* keys = SharedAt<T>(kShared.keys);
+  double* sums = SharedAt<double>(kShared.sums);
+  float* factors = SharedAt<float>(kShared.factors);
+  float* rows = SharedAt<float>(kShared.rows);
+  const auto start = [&](int64_t piece) {
+    const size_t stage =
+        kShared.first_stage + piece % kStages * kShared.stage_bytes;
+    const int64_t column = piece * kPiece;
+    StartRows<kPiece>(SharedAt<T>(stage + kShared.grad_out), tensors.grad_out,
+                      chunk, head, column);
+    StartRows<kPiece>(SharedAt<T>(stage + kShared.grad_values),
+                      tensors.grad_values, chunk, head, column);
+    StartPadded<kChunk, kPiece>(
+        SharedAt<T>(stage + kShared.residuals),
+        workspace.residuals + at * kChunk * padded_value + column, padded_value,
+        padded_value - column);
+    StartPadded<kKey, kPiece>(
+        SharedAt<T>(stage + kShared.states),
+        workspace.states + at * kKey * padded_value + column, padded_value,
+        padded_value - column);
+    StartPadded<kKey, kPiece>(
+        SharedAt<T>(stage + kShared.grad_states),
+        workspace.grad_states + at * kKey * padded_value + column, padded_value,
+        padded_value - column);
+    CommitCopies();
+  };
+  if constexpr (!kVector) {
+    StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
+    StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+  }
+  const int64_t pieces = (padded_value + kPiece - 1) / kPiece;
+  start(0);
+  const int warp = WarpIndex(), lane = WarpLane();
+  if constexpr (kVector) {
+    if (threadIdx.x < kFactors) {
+      factors[threadIdx.x] = workspace.factors[at * kFactors + threadIdx.x];
+    }
+  } else {
+    if (warp == 0) SumGates(call, chunk, head, sums);
+    SyncBlock();
+    MakeFactors(call, chunk, head, sums, factors, nullptr);
+  }
+
+  // This warp's rows, and its half of the columns of [64, K] and [64, 64].
+  const int first = warp % 4 * 16, half_of = warp / 4;
+  const int left = half_of * (kKey / 2), score_left = half_of * 32;
+  float dq[kColumns][4], past[kColumns][4], dk[kColumns][4];
+  float dp[4][4], dx[4][4];
+  Clear(dq);
+  Clear(past);
+  Clear(dk);
+  Clear(dp);
+  Clear(dx);
+  float through = 0;  // S . dS
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    if (kStages == 2 && piece + 1 < pieces) {
+      start(piece + 1);
+      WaitCopies<1>();
+    } else {
+      WaitCopies<0>();
+    }
+    SyncBlock();
+    const size_t stage =
+        kShared.first_stage + piece % kStages * kShared.stage_bytes;
+    const T* grad_out = SharedAt<T>(stage + kShared.grad_out);
+    const T* grad_values = SharedAt<T>(stage + kShared.grad_values);
+    const T* residuals = SharedAt<T>(stage + kShared.residuals);
+    const T* states = SharedAt<T>(stage + kShared.states);
+    const T* grad_states = SharedAt<T>(stage + kShared.grad_states);
+    if constexpr (Shared::kWide) {
+      // One operand after the other: three at once do not fit the registers.
+      const auto left_of = [](const T* x) {
+        return Operand<T, false>{x, kValues};
+      };
+      const Operand<T, true> s = {states, kValues}, ds = {grad_states, kValues};
+      const Operand<T, true> r = {residuals, kValues};
+      AddProduct(dq, left_of(grad_out), first, s, left, 0, kPiece);
+      AddProduct(past, left_of(grad_values), first, s, left, 0, kPiece);
+      AddProduct(dk, left_of(residuals), first, ds, left, 0, kPiece);
+      AddProduct(dp, left_of(grad_out), first, r, score_left, 0, kPiece);
+      AddProduct(dx, left_of(grad_values), first, r, score_left, 0, kPiece);
+    } else {
+#pragma unroll 1
+      for (int k = 0; k < kPiece; k += 16) {
+        FragmentA<T> out, value, written;
+        LoadLeft<false>(out, grad_out, kValues, first, k);
+        LoadLeft<false>(value, grad_values, kValues, first, k);
+        LoadLeft<false>(written, residuals, kValues, first, k);
+#pragma unroll
+        for (int n = 0; n < kColumns; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, states, kValues, k, left + 8 * n);
+          MultiplyAdd(dq[n], out, b[0]);
+          MultiplyAdd(dq[n + 1], out, b[1]);
+          MultiplyAdd(past[n], value, b[0]);
+          MultiplyAdd(past[n + 1], value, b[1]);
+          LoadRight<true>(b, grad_states, kValues, k, left + 8 * n);
+          MultiplyAdd(dk[n], written, b[0]);
+          MultiplyAdd(dk[n + 1], written, b[1]);
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n += 2) {
+          FragmentB<T> b[2];
+          LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
+          MultiplyAdd(dp[n], out, b[0]);
+          MultiplyAdd(dp[n + 1], out, b[1]);
+          MultiplyAdd(dx[n], value, b[0]);
+          MultiplyAdd(dx[n + 1], value, b[1]);
+        }
+      }
+    }
+    if constexpr (kVector) {
+      // The threads of a channel are neighbours.
+      constexpr int kShare = kThreads / kKey;
+      const int offset = static_cast<int>(threadIdx.x) / kShare * kValues +
+                         static_cast<int>(threadIdx.x) % kShare * 2;
+      for (int i = 0; i < kPiece; i += 2 * kShare) {
+        const float2 x = LoadPair(states + offset + i);
+        const float2 y = LoadPair(grad_states + offset + i);
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
+      }
+    } else if (gated) {
+      for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
+        const int offset = i / (kPiece / 2) * kValues + i % (kPiece / 2) * 2;
+        const float2 x = LoadPair(states + offset);
+        const float2 y = LoadPair(grad_states + offset);
+        through =
+            FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
+      }
+    }
+    SyncBlock();
+    if (kStages == 1 && piece + 1 < pieces) start(piece + 1);
+  }
+
+  const auto store_betas = [&] {
+    if (threadIdx.x >= kChunk) return;
+    float sum = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
+    }
+    StoreScalarRow(tensors.grad_betas, chunk, head, sum);
+  };
+  if constexpr (kVector) {
+    StoreStateTerms<kColumns, kKey>(call, workspace, at, factors, first, left,
+                                    dq, past, dk);
+    StorePairWeights(call, workspace, at, factors, first, score_left, dp, dx);
+    constexpr int kShare = kThreads / kKey;
+#pragma unroll
+    for (int mask = 1; mask < kShare; mask *= 2) {
+      through += ShuffleXor(through, mask);
+    }
+    if (threadIdx.x % kShare == 0) {
+      workspace.state_dots[at * kKey + threadIdx.x / kShare] = through;
+    }
+    store_betas();
+    return;
+  }
+
+  // The weights of pairs: dP E and dX E, and what they give the gates.
+  T* query_weights = SharedAt<T>(kShared.first_stage + kShared.query_weights);
+  T* key_weights = SharedAt<T>(kShared.first_stage + kShared.key_weights);
+  float* pairs = SharedAt<float>(kShared.first_stage + kShared.pairs);
+  const float* betas = factors + 2 * kChunk;
+  float qk[4][4], kk[4][4];
+  Clear(qk);
+  Clear(kk);
+  if (gated) {
+    const Operand<T, true> right = {keys, kRows};
+    AddProduct(qk, Operand<T, false>{queries, kRows}, first, right, score_left,
+               0, kKey);
+    AddProduct(kk, Operand<T, false>{keys, kRows}, first, right, score_left, 0,
+               kKey);
+  }
+  ForPairs<4>([&](int n, int row, int col, int i) {
+    const int r = first + row, c = score_left + col;
+    float weight[2], past_weight[2], pair[2];
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const int j = c + m;
+      const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
+      weight[m] = j <= r ? dp[n][i + m] * e * call.scale : 0.0f;
+      past_weight[m] = j < r ? -dx[n][i + m] * e : 0.0f;
+      pair[m] = weight[m] * qk[n][i + m] + past_weight[m] * kk[n][i + m];
+    }
+    StorePair(query_weights + r * kScores + c, weight[0], weight[1]);
+    StorePair(key_weights + r * kScores + c, past_weight[0], past_weight[1]);
+    if (gated) StorePair(pairs + r * kScoreStride + c, pair[0], pair[1]);
+  });
+
+  // The states' terms of dq and dk, and what they give the gates.
+  float reads[2] = {0, 0}, writes[2] = {0, 0};
+  ForPairs<kColumns>([&](int n, int row, int col, int i) {
+    const int r = first + row;
+    const float from_start = factors[r];
+    const float to_end = factors[kChunk + r] * betas[r];
+    const float2 q = LoadPair(queries + r * kRows + left + col);
+    const float2 k = LoadPair(keys + r * kRows + left + col);
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+      const float own_q = m == 0 ? q.x : q.y, own_k = m == 0 ? k.x : k.y;
+      float* x = &dq[n][i + m];
+      float* y = &dk[n][i + m];
+      const float before = -from_start * past[n][i + m];
+      *x *= from_start * call.scale;
+      *y *= to_end;
+      reads[i / 2] = FusedMultiplyAdd(
+          own_q, *x, FusedMultiplyAdd(own_k, before, reads[i / 2]));
+      writes[i / 2] = FusedMultiplyAdd(own_k, *y, writes[i / 2]);
+      *y += before;
+    }
+  });
+  if (gated) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      reads[i] += ShuffleXor(reads[i], 1);
+      reads[i] += ShuffleXor(reads[i], 2);
+      writes[i] += ShuffleXor(writes[i], 1);
+      writes[i] += ShuffleXor(writes[i], 2);
+      if (lane % 4 == 0) {
+        const int row = half_of * kChunk + first + lane / 4 + 8 * i;
+        rows[row] = reads[i];
+        rows[2 * kChunk + row] = writes[i];
+      }
+    }
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {
+      through += ShuffleXor(through, mask);
+    }
+    if (lane == 0) SharedAt<float>(kShared.dots)[warp] = through;
+  }
+  SyncBlock();
+
+#pragma unroll 1
+  for (int k = 0; k < first + 16; k += 16) {
+    FragmentA<T> a, b;
+    LoadLeft<false>(a, query_weights, kScores, first, k);
+    LoadLeft<false>(b, key_weights, kScores, first, k);
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 2) {
+      FragmentB<T> right[2];
+      LoadRight<false>(right, keys, kRows, k, left + 8 * n);
+      MultiplyAdd(dq[n], a, right[0]);
+      MultiplyAdd(dq[n + 1], a, right[1]);
+      MultiplyAdd(dk[n], b, right[0]);
+      MultiplyAdd(dk[n + 1], b, right[1]);
+    }
+  }
+#pragma unroll 1
+  for (int k = first; k < kChunk; k += 16) {
+    FragmentA<T> a, b;
+    LoadLeft<true>(a, query_weights, kScores, first, k);
+    LoadLeft<true>(b, key_weights, kScores, first, k);
+#pragma unroll
+    for (int n = 0; n < kColumns; n += 2) {
+      FragmentB<T> right[2];
+      LoadRight<false>(right, queries, kRows, k, left + 8 * n);
+      MultiplyAdd(dk[n], a, right[0]);
+      MultiplyAdd(dk[n + 1], a, right[1]);
+      LoadRight<false>(right, keys, kRows, k, left + 8 * n);
+      MultiplyAdd(dk[n], b, right[0]);
+      MultiplyAdd(dk[n + 1], b, right[1]);
+    }
+  }
+  ForPairs<kColumns>([&](int n, int row, int col, int i) {
+    const int r = first + row, c = left + col;
+    if (call.group == 1) {
+      StoreRowPair<T>(tensors.grad_queries, chunk, r, head, c, dq[n][i],
+                      dq[n][i + 1]);
+      StoreRowPair<T>(tensors.grad_keys, chunk, r, head, c, dk[n][i],
+                      dk[n][i + 1]);
+    } else {
+      const int64_t to = (at * kChunk + r) * kKey + c;
+      StorePair(workspace.query_parts + to, dq[n][i], dq[n][i + 1]);
+      StorePair(workspace.key_parts + to, dk[n][i], dk[n][i + 1]);
+    }
+  });
+
+  store_betas();
+  if (!gated) return;
+  float all = 0;
+  for (int i = 0; i < kWarps; ++i) all += SharedAt<float>(kShared.dots)[i];
+  float* gates = SharedAt<float>(kShared.gates);
+  GateSums(pairs, rows, factors[kChunk - 1] * all,
+           SharedAt<float>(kShared.first_stage + kShared.pair_parts), gates);
+  if (threadIdx.x >= kChunk) return;
+  StoreScalarRow(tensors.grad_gates, chunk, head, gates[threadIdx.x]);
+  if (call.head_gates != nullptr) {
+    workspace.grad_gates[at * kChunk + threadIdx.x] = gates[threadIdx.x];
+  }
+}
+
+}  // namespace tarn::cuda::delta
