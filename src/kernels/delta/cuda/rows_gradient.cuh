@@ -198,31 +198,35 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
   T* key_weights = SharedAt<T>(kShared.key_weights);
   float* pairs = SharedAt<float>(kShared.pairs);
   const float* betas = factors + 2 * kChunk;
-  float qk[4][4], kk[4][4];
-  Clear(qk);
-  Clear(kk);
-  if (gated) {
-    const Operand<T, true> right = {keys, kRows};
-    AddProduct(qk, Operand<T, false>{queries, kRows}, first, right, left, 0,
-               kRowsPart);
-    AddProduct(kk, Operand<T, false>{keys, kRows}, first, right, left, 0,
-               kRowsPart);
-  }
-  ForPairs<4>([&](int n, int row, int col, int i) {
-    const int r = first + row, c = left + col;
-    float weight[2], past_weight[2], pair[2];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int j = c + m;
-      const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
-      weight[m] = j <= r ? dp[n][i + m] * e * call.scale : 0.0f;
-      past_weight[m] = j < r ? -dx[n][i + m] * e : 0.0f;
-      pair[m] = weight[m] * qk[n][i + m] + past_weight[m] * kk[n][i + m];
+  for (int m = 0; m < 4; m += 2) {  // few scores at a time: registers
+    const int column = left + 8 * m;
+    float qk[2][4], kk[2][4];
+    Clear(qk);
+    Clear(kk);
+    if (gated) {
+      const Operand<T, true> right = {keys, kRows};
+      AddProduct(qk, Operand<T, false>{queries, kRows}, first, right, column, 0,
+                 kRowsPart);
+      AddProduct(kk, Operand<T, false>{keys, kRows}, first, right, column, 0,
+                 kRowsPart);
     }
-    StorePair(query_weights + r * kScores + c, weight[0], weight[1]);
-    StorePair(key_weights + r * kScores + c, past_weight[0], past_weight[1]);
-    if (gated) StorePair(pairs + r * kScoreStride + c, pair[0], pair[1]);
-  });
+    ForPairs<2>([&](int n, int row, int col, int i) {
+      const int r = first + row, c = column + col;
+      float weight[2], past_weight[2], pair[2];
+#pragma unroll
+      for (int l = 0; l < 2; ++l) {
+        const int j = c + l;
+        const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
+        weight[l] = j <= r ? dp[m + n][i + l] * e * call.scale : 0.0f;
+        past_weight[l] = j < r ? -dx[m + n][i + l] * e : 0.0f;
+        pair[l] = weight[l] * qk[n][i + l] + past_weight[l] * kk[n][i + l];
+      }
+      StorePair(query_weights + r * kScores + c, weight[0], weight[1]);
+      StorePair(key_weights + r * kScores + c, past_weight[0], past_weight[1]);
+      if (gated) StorePair(pairs + r * kScoreStride + c, pair[0], pair[1]);
+    });
+  }
 
   // The states' terms of dq and dk, and what they give the gates.
   float reads[2] = {0, 0}, writes[2] = {0, 0};
