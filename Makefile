@@ -10,7 +10,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers bench bench-peers cuda-test cuda-bench docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -90,6 +90,9 @@ bench-peers: build ## All goals against other implementations (their set-up: 6 m
 
 cuda-test: ## Build the operators with their CUDA kernels, test them on the device (ARGS= of pytest)
 	@scripts/cuda_check.sh test $(ARGS)
+
+cuda-sanitize: ## Some of these tests under compute-sanitizer (ARGS= of pytest)
+	@scripts/cuda_check.sh sanitize $(ARGS)
 
 cuda-bench: ## The CUDA kernels against the device's limits and others (ARGS= of bench/cuda.py)
 	@scripts/cuda_check.sh bench $(ARGS)

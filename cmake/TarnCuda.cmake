@@ -35,10 +35,18 @@ if(TARN_CUDA STREQUAL "ON" AND NOT TARN_HAS_NVCC)
 endif()
 
 # Machine code for Ampere and Hopper, and PTX for what comes after them.
-set(TARN_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo
-  -gencode arch=compute_80,code=[sm_80,compute_80]
-  -gencode arch=compute_90a,code=sm_90a
-  -Xcompiler -fPIC,-fvisibility=hidden,-Wall -Xptxas -warn-spills)
+set(TARN_CUDA_TARGETS "80;90a" CACHE STRING
+    "Compute capabilities of the CUDA kernels: 80 or newer, as nvcc writes them")
+set(TARN_CUDA_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr
+  -Xcompiler -fPIC,-fvisibility=hidden,-Wall)
+foreach(target ${TARN_CUDA_TARGETS})
+  if(target MATCHES "a$")  # runs on this generation alone, as PTX too
+    list(APPEND TARN_CUDA_FLAGS -gencode arch=compute_${target},code=sm_${target})
+  else()
+    list(APPEND TARN_CUDA_FLAGS
+      -gencode arch=compute_${target},code=[sm_${target},compute_${target}])
+  endif()
+endforeach()
 
 # tarn_cuda_library(sources...): the static library tarn_cuda of them, by nvcc.
 function(tarn_cuda_library)

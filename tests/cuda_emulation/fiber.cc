@@ -7,6 +7,7 @@
 #include <new>
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -122,6 +123,10 @@ Fiber::~Fiber() { munmap(switch_->stack, kStackBytes); }
 void Fiber::Prepare(void (*f)(void*), void* argument) {
   f_ = f;
   argument_ = argument;
+#if defined(__SANITIZE_ADDRESS__)
+  // Frames that were left in the middle have not taken their marks away.
+  __asan_unpoison_memory_region(switch_->stack, kStackBytes);
+#endif
   switch_->Begin(&Fiber::Start, this);
 }
 

@@ -35,7 +35,8 @@ inline constexpr float kResetGate = -104.0f;
 struct __align__(16) ChunkVectors {
   float high[kChunk], low[kChunk];  // of the sum of gates to the token
   int resets[kChunk];               // up to it
-  float row_factor[kChunk];  // of the state before the pass, as the token sees it
+  float
+      row_factor[kChunk];  // of the state before the pass, as the token sees it
   float column_weight[kChunk];  // of the token in the state after the pass
   float column_extra[kChunk];   // the same for sums of rows
   float row_r[kChunk], row_x[kChunk], column_r[kChunk], column_x[kChunk];
@@ -114,11 +115,10 @@ __device__ inline void FillVectors(ChunkVectors& v, const TokenWeights& w,
     const int64_t units = before + sum[i];
     const int count = resets_before + resets[i];
     const float high = static_cast<float>(units) * kUnit;
-    v.low[t] =
-        static_cast<float>(
-            units - static_cast<int64_t>(static_cast<double>(high) *
-                                         1099511627776.0)) *
-        kUnit;
+    v.low[t] = static_cast<float>(
+                   units - static_cast<int64_t>(static_cast<double>(high) *
+                                                1099511627776.0)) *
+               kUnit;
     // A NaN reaches everything after it.
     const float bad = count >> 16 != 0 ? FloatOf(0x7fc00000u) : 0.0f;
     v.high[t] = high + bad;

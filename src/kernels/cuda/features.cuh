@@ -44,8 +44,7 @@ __device__ __forceinline__ float Feature(FeatureMap map, float x) {
 }
 
 template <typename T>
-__device__ __attribute__((noinline)) float OtherSlope(FeatureMap map,
-                                                      float x) {
+__device__ __attribute__((noinline)) float OtherSlope(FeatureMap map, float x) {
   switch (map) {
     case FeatureMap::kRelu:
       return x <= 0.0f ? 0.0f : 1.0f;

@@ -1,6 +1,5 @@
-#include "kernels/cuda/gate_gradient.h"
-
 #include "kernels/cuda/chunk_gates.cuh"
+#include "kernels/cuda/gate_gradient.h"
 #include "kernels/cuda/segments.cuh"
 
 namespace tarn::cuda {
@@ -31,8 +30,8 @@ __global__ void __launch_bounds__(256) AcrossKernel(const GateGradient p) {
   const int64_t tokens = TokensIn(sweep.a_side, sweep.sequences, at);
   const auto keep = [&](int row) { return t0 + row < tokens; };
   const auto copy = [&](T* to, const DeviceRows& rows) {
-    CopyTokens<T, D, kThreads>(
-        to, RowsAt<T>(rows, at, static_cast<int>(hv)), t0, keep);
+    CopyTokens<T, D, kThreads>(to, RowsAt<T>(rows, at, static_cast<int>(hv)),
+                               t0, keep);
   };
   copy(m.queries, p.queries);
   copy(m.keys, p.keys);
@@ -159,8 +158,7 @@ __global__ void AlongKernel(const GateGradient p) {
       query[i] = exists ? p.query_dots[index] : 0.0f;
       key[i] = exists ? p.key_dots[index] : 0.0f;
       across[i] = exists ? p.across[index] : 0.0f;
-      gate[i] =
-          exists ? GateAt(sweep.gates, at.batch, at.first + t, hv) : 0.0f;
+      gate[i] = exists ? GateAt(sweep.gates, at.batch, at.first + t, hv) : 0.0f;
     }
     float from = query[0] + query[1], before = key[0] + key[1];
     for (int distance = 1; distance < 32; distance *= 2) {

@@ -29,7 +29,7 @@ struct GateGradient {
   // States before each slot, and the gradients of those after it.
   const float *key_slots = nullptr, *query_slots = nullptr;
   const float *initial_state = nullptr, *grad_initial_state = nullptr;
-  TensorView grad_gates;              // or without data
+  TensorView grad_gates;             // or without data
   float* grad_head_gates = nullptr;  // [HV]
 };
 

@@ -23,7 +23,8 @@ inline DeviceRows RowsOf(const TensorView& view, int64_t value_heads) {
   const auto bytes = static_cast<int64_t>(DTypeBytes(view.dtype));
   rows.data = view.data;
   rows.width = static_cast<int>(view.size[3]);
-  rows.group = static_cast<int>(value_heads / std::max<int64_t>(view.size[2], 1));
+  rows.group =
+      static_cast<int>(value_heads / std::max<int64_t>(view.size[2], 1));
   rows.aligned = reinterpret_cast<uintptr_t>(view.data) % 16 == 0 &&
                  view.size[3] * bytes % 16 == 0;
   for (int i = 0; i < 3; ++i) {
@@ -61,11 +62,12 @@ inline Sequences CutSequences(const int64_t* cu_seqlens, int64_t count,
   const int64_t lines = cu_seqlens != nullptr ? 1 : std::max<int64_t>(count, 1);
   const int64_t wanted =
       std::max<int64_t>(1, blocks / std::max<int64_t>(1, lines * value_heads));
-  s.segment = std::max(
-      kUnit, (rows / wanted + (rows % wanted != 0) + kUnit - 1) / kUnit * kUnit);
+  s.segment =
+      std::max(kUnit, (rows / wanted + (rows % wanted != 0) + kUnit - 1) /
+                          kUnit * kUnit);
   s.per_row = std::max<int64_t>(1, (rows + s.segment - 1) / s.segment);
-  s.slots = cu_seqlens != nullptr ? rows / s.segment + count
-                                  : count * s.per_row;
+  s.slots =
+      cu_seqlens != nullptr ? rows / s.segment + count : count * s.per_row;
   s.several = rows > s.segment;
   return s;
 }

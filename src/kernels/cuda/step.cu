@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kThreads) StepKernel(const Step p) {
   const int thread = static_cast<int>(threadIdx.x);
   const int down = thread / kAcross, column = thread % kAcross * 4;
   const int64_t b = blockIdx.x / static_cast<unsigned>(p.value_heads);
-  const int hv = static_cast<int>(blockIdx.x % static_cast<unsigned>(p.value_heads));
+  const int hv =
+      static_cast<int>(blockIdx.x % static_cast<unsigned>(p.value_heads));
   const int d_key = p.keys.width, d_value = p.values.width;
   const int64_t from = p.read_slots != nullptr ? p.read_slots[b] : b;
   const int64_t to = p.write_slots != nullptr ? p.write_slots[b] : b;

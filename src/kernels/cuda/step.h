@@ -18,7 +18,7 @@ struct Step {
   DeviceRows queries, keys, values, out;
   FeatureMap map = FeatureMap::kIdentity;
   GateRows gates;
-  const int64_t* lengths = nullptr;  // [B]: tokens in use, or all
+  const int64_t *lengths = nullptr;  // [B]: tokens in use, or all
   // States [slots, HV, K, V]; z [slots, HV, K], or null: no denominators.
   const float *S = nullptr, *z = nullptr;
   float *next_S = nullptr, *next_z = nullptr;
@@ -27,6 +27,6 @@ struct Step {
   float scale = 1.0f, eps = 0.0f;
 };
 
-void Run(const Step& step, DType dtype, CudaStream stream);
+void Run(const Step &step, DType dtype, CudaStream stream);
 
 }  // namespace tarn::cuda

@@ -1,36 +1,11 @@
-// Launches of the kernels of sweep.cuh.
-#include "kernels/cuda/sweep.cuh"
+// What runs between passes, and the choice of a pass's kernel.
+#include "kernels/cuda/features.cuh"
+#include "kernels/cuda/segments.cuh"
+#include "kernels/cuda/sweep.h"
+#include "kernels/cuda/sweep_types.h"
 
 namespace tarn::cuda {
 namespace {
-
-template <typename T, int D, Sums kSums>
-void Start(const Sweeps& sweeps, CudaStream stream) {
-  const Sweep& first = sweeps.at[0];
-  const int64_t blocks =
-      first.sequences.slots * first.value_heads * sweeps.count;
-  Launch(SweepKernel<T, D, kSums>, static_cast<unsigned>(blocks), 2 * D,
-         sizeof(SweepMemory<T, D>), stream, sweeps);
-}
-
-template <typename T, int D>
-void StartOf(const Sweeps& sweeps, Sums sums, CudaStream stream) {
-  switch (sums) {
-    case Sums::kNone:
-      return Start<T, D, Sums::kNone>(sweeps, stream);
-    case Sums::kDenominators:
-      return Start<T, D, Sums::kDenominators>(sweeps, stream);
-    case Sums::kRows:
-      return Start<T, D, Sums::kRows>(sweeps, stream);
-  }
-}
-
-template <typename T>
-void StartOf(const Sweeps& sweeps, Sums sums, int64_t width,
-             CudaStream stream) {
-  if (width <= 64) return StartOf<T, 64>(sweeps, sums, stream);
-  StartOf<T, 128>(sweeps, sums, stream);
-}
 
 // Entry `index` of S or z of one sequence and head, slot after slot.
 __global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
@@ -50,21 +25,27 @@ __global__ void ChainKernel(const Sweep sweep, const int64_t d_key,
     return (state * sweep.value_heads + hv) * size + entry;
   };
   float x = initial != nullptr ? initial[place(at.sequence)] : 0.0f;
-  for (int64_t i = 0; i < at.count; ++i) {
-    const int64_t n = sweep.reverse ? at.count - 1 - i : i;
-    const int64_t slot = at.first_slot + n;
-    float* to = slots + place(slot);
-    if (!sweep.causal) {
-      x += *to;
-      continue;
+  // The last segment of a causal pass has no state after it. Loads of several
+  // slots are under way together.
+  constexpr int kAhead = 8;
+  const auto slot_of = [&](int64_t i) {
+    return at.first_slot + (sweep.reverse ? at.count - 1 - i : i);
+  };
+  for (int64_t i = 0; i < at.count; i += kAhead) {
+    float own[kAhead], decay[kAhead];
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      own[n] = 0.0f, decay[n] = 1.0f;
+      if (i + n < at.count - (sweep.causal ? 1 : 0)) {
+        own[n] = slots[place(slot_of(i + n))];
+        decay[n] = sweep.slot_decay[slot_of(i + n) * sweep.value_heads + hv];
+      }
     }
-    // The last segment's own state is not there.
-    const bool more = i + 1 < at.count;
-    const float own = more ? *to : 0.0f;
-    *to = x;
-    if (more) {
-      x = FusedMultiplyAdd(sweep.slot_decay[slot * sweep.value_heads + hv], x,
-                           own);
+#pragma unroll
+    for (int n = 0; n < kAhead; ++n) {
+      if (i + n >= at.count) continue;
+      if (sweep.causal) slots[place(slot_of(i + n))] = x;
+      x = FusedMultiplyAdd(decay[n], x, own[n]);
     }
   }
   float* final = is_S ? sweep.final.S : sweep.final.z;
@@ -76,8 +57,8 @@ __global__ void SumGroupsKernel(const float* parts, const DeviceRows x,
                                 const DeviceRows out, const int64_t seq_len,
                                 const int64_t heads, const int64_t numbers,
                                 const int group, const FeatureMap map) {
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * blockDim.x +
-                        threadIdx.x;
+  const int64_t index =
+      static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (index >= numbers) return;
   const int64_t k = index % out.width, row = index / out.width;
   const int64_t h = row % heads, t = row / heads % seq_len;
@@ -129,11 +110,11 @@ void Run(const Sweeps& sweeps, Sums sums, DType dtype, int64_t width,
   if (sweeps.at[0].sequences.slots == 0) return;
   switch (dtype) {
     case DType::kF32:
-      return StartOf<float>(sweeps, sums, width, stream);
+      return RunFloat32(sweeps, sums, width, stream);
     case DType::kBF16:
-      return StartOf<bfloat16>(sweeps, sums, width, stream);
+      return RunBFloat16(sweeps, sums, width, stream);
     case DType::kF16:
-      return StartOf<half>(sweeps, sums, width, stream);
+      return RunFloat16(sweeps, sums, width, stream);
   }
 }
 
@@ -142,8 +123,7 @@ void Chain(const Sweep& sweep, int64_t d_key, int64_t d_value,
   constexpr int64_t kThreads = 256;
   const int64_t entries = d_key * d_value + d_key;
   const int64_t per_state = (entries + kThreads - 1) / kThreads;
-  const int64_t blocks =
-      sweep.sequences.count * sweep.value_heads * per_state;
+  const int64_t blocks = sweep.sequences.count * sweep.value_heads * per_state;
   Launch(ChainKernel, static_cast<unsigned>(blocks), kThreads, 0, stream, sweep,
          d_key, d_key * d_value, per_state);
 }

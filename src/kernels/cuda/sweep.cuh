@@ -1,7 +1,7 @@
-// The kernel of sweep.h. A block of D / 16 warps has S^T's transpose spread over
-// its registers: warp w holds rows 16 w to 16 w + 15 of S [c, b] as accumulators,
-// which are, transposed, operands of out = a S^T as they are: no state goes
-// through memory.
+// The kernel of sweep.h. A block of D / 16 warps has S^T's transpose spread
+// over its registers: warp w holds rows 16 w to 16 w + 15 of S [c, b] as
+// accumulators, which are, transposed, operands of out = a S^T as they are: no
+// state goes through memory.
 #pragma once
 
 #include <cmath>
@@ -25,13 +25,18 @@ struct SweepMemory {
   T b[2][kTile], c[2][kTile];
   T scores[kScores];
   ChunkVectors vectors[2];
-  float parts[kWarps + 2][kChunk];  // of rows: by warps, then halves of scores
+  float sums[D];                // z over b
+  float parts[kWarps][kChunk];  // of rows: parts of their denominators, or dots
+  // What all threads know, here and not in their registers.
+  Segment at;
+  Rows<T> rows_a, rows_b, rows_c, beside;
+  int64_t a_tokens, a_rows, b_tokens;
 };
 
 template <typename T, int D, Sums kSums>
 struct SweepBlock {
   static constexpr int kWarps = D / 16, kThreads = 32 * kWarps;
-  static constexpr int kTiles = D / 8;   // accumulators over b
+  static constexpr int kTiles = D / 8;        // accumulators over b
   static constexpr int kHalves = kWarps / 4;  // warps that share 16 score rows
   static constexpr int kScoreTiles = 8 / kHalves;
   static constexpr int kStride = Stride<T>(D), kScoreStride = Stride<T>(kChunk);
@@ -39,40 +44,46 @@ struct SweepBlock {
 
   const Sweep& p;
   SweepMemory<T, D>& m;
-  const Segment at;
+  const Segment& at;
+  const Rows<T>&a, &b, &c;
   const int hv;
   const int warp;
   const LanePlace lane;
-  Rows<T> a, b, c;
-  int64_t a_tokens, a_rows, b_tokens;
   bool gated, weighted, plain;
   float s[kTiles][4];
   float z[2][4];
 
+  // Called by all threads; the segment is in shared memory.
   __device__ __forceinline__ SweepBlock(const Sweep& sweep,
                                         SweepMemory<T, D>& memory,
-                                        const Segment& segment, int value_head)
+                                        int value_head)
       : p(sweep),
         m(memory),
-        at(segment),
+        at(m.at),
+        a(m.rows_a),
+        b(m.rows_b),
+        c(m.rows_c),
         hv(value_head),
         warp(static_cast<int>(threadIdx.x) / 32),
-        a(RowsAt<T>(p.a, at, hv)),
-        b(RowsAt<T>(p.b, at, hv)),
-        c(RowsAt<T>(p.c, at, hv)),
-        a_tokens(TokensIn(p.a_side, p.sequences, at)),
-        a_rows(RowsIn(p.a_side, p.sequences, at)),
-        b_tokens(TokensIn(p.b_side, p.sequences, at)),
         gated(p.gates.Any()),
-        weighted(gated ||
-                 (!p.of_rows && (p.r != nullptr || p.factor != 1.0f))),
-        plain(!gated && p.r == nullptr && p.factor == 1.0f) {}
+        weighted(gated || (!p.of_rows && (p.r != nullptr || p.factor != 1.0f))),
+        plain(!gated && p.r == nullptr && p.factor == 1.0f) {
+    if (threadIdx.x == 0) {
+      m.rows_a = RowsAt<T>(p.a, at, hv);
+      m.rows_b = RowsAt<T>(p.b, at, hv);
+      m.rows_c = RowsAt<T>(p.c, at, hv);
+      m.beside = RowsAt<T>(p.beside, at, hv);
+      m.a_tokens = TokensIn(p.a_side, p.sequences, at);
+      m.a_rows = RowsIn(p.a_side, p.sequences, at);
+      m.b_tokens = TokensIn(p.b_side, p.sequences, at);
+    }
+    SyncBlock();
+  }
 
   __device__ __forceinline__ bool Keeps(const Side& side, int64_t tokens,
                                         int64_t t) const {
-    return t < tokens &&
-           (side.mask == nullptr ||
-            side.mask[at.batch * side.rows + at.first + t] != 0);
+    return t < tokens && (side.mask == nullptr ||
+                          side.mask[at.batch * side.rows + at.first + t] != 0);
   }
   // Of the vectors [B, T, HV] that belong to the side with `rows` tokens a row.
   __device__ __forceinline__ int64_t VectorAt(const Side& side,
@@ -158,24 +169,24 @@ struct SweepBlock {
 
   __device__ __forceinline__ void CopyA(int64_t t0) {
     CopyTokens<T, D, kThreads>(m.a, a, t0, [&](int row) {
-      return Keeps(p.a_side, a_tokens, t0 + row);
+      return Keeps(p.a_side, m.a_tokens, t0 + row);
     });
   }
   __device__ __forceinline__ void CopyBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
-      return Keeps(p.b_side, b_tokens, t0 + row);
+      return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
     CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep);
     CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep);
   }
   __device__ __forceinline__ void MapA(int64_t t0) {
     MapTokens<T, D, kThreads>(p.a_map, m.a, a.width, [&](int row) {
-      return Keeps(p.a_side, a_tokens, t0 + row);
+      return Keeps(p.a_side, m.a_tokens, t0 + row);
     });
   }
   __device__ __forceinline__ void MapBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
-      return Keeps(p.b_side, b_tokens, t0 + row);
+      return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
     MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep);
     MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep);
@@ -187,12 +198,12 @@ struct SweepBlock {
     for (int i = 0; i < 2; ++i) {
       const int64_t t = t0 + 2 * lane.lane + i;
       w.gate[i] = 0.0f;
-      if (gated && t < b_tokens) {
+      if (gated && t < m.b_tokens) {
         w.gate[i] = GateAt(p.gates, at.batch, at.first + t, hv);
       }
       const Side& side = p.of_rows ? p.a_side : p.b_side;
-      const bool exists = t < (p.of_rows ? a_tokens : b_tokens);
-      w.r[i] = !exists ? 0.0f
+      const bool exists = t < (p.of_rows ? m.a_tokens : m.b_tokens);
+      w.r[i] = !exists          ? 0.0f
                : p.r == nullptr ? p.factor
                                 : p.r[VectorAt(side, t)];
       w.x[i] = kSums != Sums::kRows || !exists || p.x == nullptr
@@ -209,13 +220,61 @@ struct SweepBlock {
     return p.reverse ? column0 + 15 >= row0 : column0 <= row0 + 15;
   }
 
-  // P of 16 rows and all columns, or half of them, into m.scores; row sums into
-  // m.parts.
+  // a.z of 16 rows: d[0] is of row `group`, d[2] of row group + 8.
+  __device__ __forceinline__ void DotSums(int row0, float (&d)[4]) {
+    for (int i = 0; i < 4; ++i) d[i] = 0.0f;
+    const float factor = SumsFactor();
+#pragma unroll 2
+    for (int k = 0; k < D; k += 16) {
+      FragmentA<T> left;
+      FragmentB<T> right[2], rest[2];
+      LoadA(left, m.a, kStride, row0, k);
+      const float2 low = Load<float2>(m.sums + k + lane.pair);
+      const float2 high = Load<float2>(m.sums + k + 8 + lane.pair);
+      float x[4] = {low.x * factor, low.y * factor, 0.0f, 0.0f};
+      float y[4] = {high.x * factor, high.y * factor, 0.0f, 0.0f};
+      AccumulatorsAsB(right, x, y);
+      if (sizeof(T) == 2) {  // z keeps float32's digits
+        for (int i = 0; i < 2; ++i) {
+          x[i] -= ToFloat(FromFloat<T>(x[i]));
+          y[i] -= ToFloat(FromFloat<T>(y[i]));
+        }
+        AccumulatorsAsB(rest, x, y);
+        MultiplyAdd(d, left, rest[0]);
+      }
+      MultiplyAdd(d, left, right[0]);
+    }
+    for (int i = 0; i < 4; ++i) d[i] *= 1.0f / factor;
+  }
+  // As StateFactor, of z.
+  __device__ __forceinline__ float SumsFactor() const {
+    if constexpr (std::is_same_v<T, half>) {
+      float most = 0.0f;
+      for (int i = lane.lane; i < D; i += 32) {
+        most = fmaxf(most, fabsf(m.sums[i]));
+      }
+      return HalfRange(most);
+    }
+    return 1.0f;
+  }
+
+  // P of 16 rows and all columns, or half of them, into m.scores; their sums
+  // and a.z into m.parts.
   __device__ __forceinline__ void Scores(int stage) {
     const ChunkVectors& v = m.vectors[stage];
     const int row0 = warp % 4 * 16;
     const int column0 = warp / 4 * 8 * kScoreTiles;
     float sum[2] = {0.0f, 0.0f};
+    // The second half of columns has less to do.
+    if (kSums == Sums::kDenominators && warp / 4 == kHalves - 1) {
+      float d[4];
+      DotSums(row0, d);
+      if (lane.pair == 0) sum[0] = d[0], sum[1] = d[2];
+    }
+    if (!p.causal) {
+      StoreParts(sum, row0);
+      return;
+    }
 #pragma unroll 1
     for (int n = 0; n < kScoreTiles; n += 2) {
       const int n0 = column0 + 8 * n;
@@ -250,16 +309,26 @@ struct SweepBlock {
       }
       StoreToTile<T, 2>(acc, m.scores, kScoreStride, row0, n0);
     }
+    StoreParts(sum, row0);
+  }
+  __device__ __forceinline__ void StoreParts(float (&sum)[2], int row0) {
     for (int i = 0; kSums == Sums::kDenominators && i < 2; ++i) {
       sum[i] += ShuffleXor(sum[i], 1);
       sum[i] += ShuffleXor(sum[i], 2);
       if (lane.pair == 0) {
-        m.parts[kWarps + warp / 4][row0 + lane.group + 8 * i] = sum[i];
+        m.parts[warp / 4][row0 + lane.group + 8 * i] = sum[i];
       }
     }
   }
 
-  // A power of two that brings the state into the range of float16 operands.
+  // A power of two that brings numbers up to this lane's `most`, and those of
+  // the warp, into the range of float16.
+  __device__ __forceinline__ float HalfRange(float most) const {
+    for (int i = 16; i > 0; i /= 2) most = fmaxf(most, ShuffleXor(most, i));
+    if (most < 16384.0f || !(most <= 3e38f)) return 1.0f;
+    // 2^(14 - exponent) of it.
+    return FloatOf((254u + 14u - (BitsOf(most) >> 23)) << 23 & 0x7f800000u);
+  }
   __device__ __forceinline__ float StateFactor() const {
     if constexpr (std::is_same_v<T, half>) {
       float most = 0.0f;
@@ -267,73 +336,51 @@ struct SweepBlock {
       for (int n = 0; n < kTiles; ++n) {
         for (int i = 0; i < 4; ++i) most = fmaxf(most, fabsf(s[n][i]));
       }
-      for (int i = 0; kSums == Sums::kDenominators && i < 2; ++i) {
-        most = fmaxf(most, fmaxf(fabsf(z[i][0]), fabsf(z[i][1])));
-      }
-      for (int i = 16; i > 0; i /= 2) most = fmaxf(most, ShuffleXor(most, i));
-      if (most < 16384.0f || !(most <= 3e38f)) return 1.0f;
-      // 2^(14 - exponent) of it.
-      return FloatOf((254u + 14u - (BitsOf(most) >> 23)) << 23 & 0x7f800000u);
+      return HalfRange(most);
     }
     return 1.0f;
   }
 
-  // out [64, this warp's 16 columns] of S, and each row's part of a.z.
-  __device__ __forceinline__ void ReadState(float (&out)[4][2][4]) {
+  // Rows that a pass makes at a time: half of a chunk, two blocks of 16.
+  static constexpr int kBlocks = 2;
+  using Out = float[kBlocks][2][4];
+
+  // out [rows from row0, this warp's 16 columns] of S.
+  __device__ __forceinline__ void ReadState(Out& out, int row0) {
     const float factor = StateFactor();
-    const float undo = 1.0f / factor;
-#pragma unroll
-    for (int r = 0; r < 4; ++r) Clear(out[r]);
+    for (int r = 0; r < kBlocks; ++r) Clear(out[r]);
 #pragma unroll
     for (int k = 0; k < kTiles; k += 2) {
-      FragmentB<T> state[2], row_sums[2], rest[2];
-      float left[4], right[4];
-      for (int i = 0; i < 4; ++i) {
-        left[i] = s[k][i] * factor, right[i] = s[k + 1][i] * factor;
-      }
-      AccumulatorsAsB(state, left, right);
-      const bool own = kSums == Sums::kDenominators && k == 2 * warp;
-      if (kSums == Sums::kDenominators && own) {
+      FragmentB<T> state[2];
+      if constexpr (std::is_same_v<T, half>) {
+        float left[4], right[4];
         for (int i = 0; i < 4; ++i) {
-          left[i] = z[0][i] * factor, right[i] = z[1][i] * factor;
+          left[i] = s[k][i] * factor, right[i] = s[k + 1][i] * factor;
         }
-        AccumulatorsAsB(row_sums, left, right);
-        for (int i = 0; i < 4 && sizeof(T) == 2; ++i) {
-          left[i] -= ToFloat(FromFloat<T>(left[i]));
-          right[i] -= ToFloat(FromFloat<T>(right[i]));
-        }
-        if (sizeof(T) == 2) AccumulatorsAsB(rest, left, right);
+        AccumulatorsAsB(state, left, right);
+      } else {
+        AccumulatorsAsB(state, s[k], s[k + 1]);
       }
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
+      for (int r = 0; r < kBlocks; ++r) {
         FragmentA<T> rows;
-        LoadA(rows, m.a, kStride, 16 * r, 8 * k);
+        LoadA(rows, m.a, kStride, row0 + 16 * r, 8 * k);
         MultiplyAdd(out[r][0], rows, state[0]);
         MultiplyAdd(out[r][1], rows, state[1]);
-        if (kSums == Sums::kDenominators && own) {
-          float sum[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-          if (sizeof(T) == 2) MultiplyAdd(sum, rows, rest[0]);
-          MultiplyAdd(sum, rows, row_sums[0]);
-          if (lane.pair == 0) {
-            m.parts[warp][16 * r + lane.group] = sum[0] * undo;
-            m.parts[warp][16 * r + lane.group + 8] = sum[2] * undo;
-          }
-        }
       }
     }
     if constexpr (std::is_same_v<T, half>) {
+      const float undo = 1.0f / factor;
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        for (int n = 0; n < 2; ++n) {
-          for (int i = 0; i < 4; ++i) out[r][n][i] *= undo;
-        }
+      for (int e = 0; e < 8 * kBlocks; ++e) {
+        out[e / 8][e / 4 % 2][e % 4] *= undo;
       }
     }
   }
 
   // Weighs what rows see of the state before the chunk; their dots with
   // `beside` into m.parts.
-  __device__ __forceinline__ void WeighRows(float (&out)[4][2][4], int stage,
+  __device__ __forceinline__ void WeighRows(Out& out, int row0, int stage,
                                             int64_t t0) {
     const ChunkVectors& v = m.vectors[stage];
     float extra[2][2];
@@ -345,32 +392,34 @@ struct SweepBlock {
     }
     if (!plain || kSums == Sums::kRows) {
 #pragma unroll
-      for (int e = 0; e < 32; ++e) {
-        const int r = e / 8, n = e / 4 % 2, i = e % 4;
-        const int row = 16 * r + lane.group + i / 2 * 8;
-        float& x = out[r][n][i];
-        x *= v.row_factor[row] * v.row_r[row];
-        if (kSums == Sums::kRows) {
-          x = FusedMultiplyAdd(v.row_x[row] * v.row_factor[row],
-                               extra[n][i % 2], x);
+      for (int r = 0; r < kBlocks; ++r) {
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int row = row0 + 16 * r + lane.group + 8 * half;
+          const float weight = v.row_factor[row] * v.row_r[row];
+          const float more = v.row_factor[row] * v.row_x[row];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            float& x = out[r][e / 2][2 * half + e % 2];
+            x *= weight;
+            if (kSums == Sums::kRows) {
+              x = FusedMultiplyAdd(more, extra[e / 2][e % 2], x);
+            }
+          }
         }
       }
     }
-    if (kSums == Sums::kNone && p.dots != nullptr) DotRows(out, t0);
-  }
-
-  __device__ __forceinline__ void DotRows(const float (&out)[4][2][4],
-                                          int64_t t0) {
-    const Rows<T> beside = RowsAt<T>(p.beside, at, hv);
+    if (kSums != Sums::kNone || p.dots == nullptr) return;
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
+    for (int r = 0; r < kBlocks; ++r) {
+#pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = 16 * r + lane.group + 8 * i;
+        const int row = row0 + 16 * r + lane.group + 8 * i;
         float dot = 0.0f;
-        if (t0 + row < a_tokens) {
+        if (t0 + row < m.a_tokens) {
           for (int n = 0; n < 2; ++n) {
             const float2 two =
-                LoadPair(beside, t0 + row, 16 * warp + 8 * n + lane.pair);
+                LoadPair(m.beside, t0 + row, 16 * warp + 8 * n + lane.pair);
             dot = FusedMultiplyAdd(two.x, out[r][n][2 * i], dot);
             dot = FusedMultiplyAdd(two.y, out[r][n][2 * i + 1], dot);
           }
@@ -381,18 +430,27 @@ struct SweepBlock {
       }
     }
   }
+  // The sums of the dots of the chunk at t0, after a barrier.
+  __device__ __forceinline__ void StoreDots(int64_t t0) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row >= kChunk || t0 + row >= m.a_rows) return;
+    float sum = 0.0f;
+    for (int w = 0; w < kWarps; ++w) sum += m.parts[w][row];
+    p.dots[VectorAt(p.a_side, t0 + row)] = sum;
+  }
 
   // out += P c.
-  __device__ __forceinline__ void AddChunk(float (&out)[4][2][4], int stage) {
+  __device__ __forceinline__ void AddChunk(Out& out, int row0, int stage) {
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
+    for (int k = 0; k < kChunk; k += 16) {
+      if (!Visible(row0, k) && !Visible(row0 + 16, k)) continue;
       FragmentB<T> right[2];
-      LoadB(right, m.c[stage], kStride, 16 * k, 16 * warp);
+      LoadB(right, m.c[stage], kStride, k, 16 * warp);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if (!Visible(16 * r, 16 * k)) continue;
+      for (int r = 0; r < kBlocks; ++r) {
+        if (!Visible(row0 + 16 * r, k)) continue;
         FragmentA<T> left;
-        LoadA(left, m.scores, kScoreStride, 16 * r, 16 * k);
+        LoadA(left, m.scores, kScoreStride, row0 + 16 * r, k);
         MultiplyAdd(out[r][0], left, right[0]);
         MultiplyAdd(out[r][1], left, right[1]);
       }
@@ -439,88 +497,63 @@ struct SweepBlock {
         }
       }
     }
+    ShareSums();
+  }
+  // z over b for all warps; a barrier comes before they read it.
+  __device__ __forceinline__ void ShareSums() {
+    if (kSums != Sums::kDenominators || lane.group != 0) return;
+    for (int n = 0; n < 2; ++n) {
+      Store(m.sums + 16 * warp + 8 * n + lane.pair,
+            make_float2(z[n][0], z[n][1]));
+    }
   }
 
   // ---- Outputs ----
 
-  // 1 / d of this lane's rows 16 r + group (+ 8), from all parts.
-  __device__ __forceinline__ void Divisors(float (&inverse)[4][2], int64_t t0) {
-    float own[2];
-    for (int i = 0; i < 2; ++i) {
-      const int row = lane.lane + 32 * i;
-      float sum = 0.0f;
-      for (int w = 0; w < kWarps; ++w) sum += m.parts[w][row];
-      for (int w = 0; w < kHalves && p.causal; ++w) {
-        sum += m.parts[kWarps + w][row];
-      }
-      float d = 1.0f;
-      if (p.denominator == Denominator::kExact) {
-        d = sum <= 0.0f ? 0.0f : sum;
-      } else if (p.denominator == Denominator::kCompat) {
-        d = FusedMultiplyAdd(p.scale, sum, p.eps);
-      }
-      own[i] = d == 0.0f ? 0.0f : p.scale / d;
-      if (warp == 0 && p.denominators != nullptr && t0 + row < a_rows) {
-        p.denominators[VectorAt(p.a_side, t0 + row)] = d;
-      }
+  // scale / d of a row.
+  __device__ __forceinline__ float Divisor(int row, int64_t t0) const {
+    float sum = 0.0f;
+    for (int w = 0; w < kHalves; ++w) sum += m.parts[w][row];
+    float d = 1.0f;
+    if (p.denominator == Denominator::kExact) {
+      d = sum <= 0.0f ? 0.0f : sum;
+    } else if (p.denominator == Denominator::kCompat) {
+      d = FusedMultiplyAdd(p.scale, sum, p.eps);
     }
-    for (int r = 0; r < 4; ++r) {
-      for (int i = 0; i < 2; ++i) {
-        const int row = 16 * r + lane.group + 8 * i;
-        inverse[r][i] = Shuffle(own[r / 2], row % 32);
-      }
+    if (warp == 0 && lane.pair == 0 && p.denominators != nullptr &&
+        t0 + row < m.a_rows) {
+      p.denominators[VectorAt(p.a_side, t0 + row)] = d;
     }
+    return d == 0.0f ? 0.0f : p.scale / d;
   }
 
   template <typename U>
-  __device__ __forceinline__ void StoreRows(const float (&out)[4][2][4],
+  __device__ __forceinline__ void StoreRows(const Out& out, int row0,
                                             int64_t t0) {
     const Rows<U> to = RowsAt<U>(p.out, at, hv);
     const bool slope = p.beside_map != FeatureMap::kIdentity;
-    const Rows<T> beside = RowsAt<T>(p.beside, at, hv);
 #pragma unroll
-    for (int r = 0; r < 4; ++r) {
+    for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int64_t t = t0 + 16 * r + lane.group + 8 * i;
-        if (t >= a_rows) continue;
-        const bool keep = Keeps(p.a_side, a_tokens, t);
+        const int row = row0 + 16 * r + lane.group + 8 * i;
+        const int64_t t = t0 + row;
+        float by = 1.0f;
+        if (kSums == Sums::kDenominators) by = Divisor(row, t0);
+        if (t >= m.a_rows) continue;
+        const bool keep = by != 0.0f && Keeps(p.a_side, m.a_tokens, t);
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
           const int column = 16 * warp + 8 * n + lane.pair;
-          float x = out[r][n][2 * i], y = out[r][n][2 * i + 1];
+          float x = out[r][n][2 * i] * by, y = out[r][n][2 * i + 1] * by;
           if (slope) {
-            const float2 two = LoadPair(beside, t, column);
+            const float2 two = LoadPair(m.beside, t, column);
             x *= FeatureSlope<T>(p.beside_map, two.x);
             y *= FeatureSlope<T>(p.beside_map, two.y);
           }
           StorePair(to, t, column, keep ? x : 0.0f, keep ? y : 0.0f);
         }
       }
-    }
-  }
-
-  __device__ __forceinline__ void Finish(float (&out)[4][2][4], int64_t t0) {
-    if (kSums == Sums::kDenominators) {
-      float inverse[4][2];
-      Divisors(inverse, t0);
-#pragma unroll
-      for (int e = 0; e < 32; ++e) {
-        const float by = inverse[e / 8][e % 4 / 2];
-        float& x = out[e / 8][e / 4 % 2][e % 4];
-        x = by == 0.0f ? 0.0f : x * by;
-      }
-    }
-    if (kSums == Sums::kNone && p.dots != nullptr && threadIdx.x < kChunk &&
-        t0 + threadIdx.x < a_rows) {
-      float sum = 0.0f;
-      for (int w = 0; w < kWarps; ++w) sum += m.parts[w][threadIdx.x];
-      p.dots[VectorAt(p.a_side, t0 + threadIdx.x)] = sum;
-    }
-    if (p.float_out) {
-      StoreRows<float>(out, t0);
-    } else {
-      StoreRows<T>(out, t0);
     }
   }
 
@@ -544,19 +577,27 @@ struct SweepBlock {
     const auto first_token = [&](int64_t i) {
       return at.begin + (p.reverse ? chunks - 1 - i : i) * kChunk;
     };
-    TokenWeights weights;
+    // The warp with the fewest visible scores makes the next chunk's vectors.
+    const bool prepares = warp == (p.reverse ? 3 : 4 % kWarps);
+    const auto prepare = [&](const TokenWeights& weights, int stage) {
+      FillVectors(m.vectors[stage], weights, gated, p.reverse, p.of_rows);
+    };
     if (chunks > 0) {
       if (reads) CopyA(first_token(0));
       if (updates) CopyBC(first_token(0), 0);
-      if (warp == 0) weights = LoadWeights(first_token(0));
+      if (prepares) prepare(LoadWeights(first_token(0)), 0);
     }
     CommitCopies();
     float segment_decay = 1.0f;
+    const bool dots = kSums == Sums::kNone && reads && p.dots != nullptr;
+    ShareSums();
+#pragma unroll 1
     for (int64_t i = 0; i < chunks; ++i) {
       const int stage = static_cast<int>(i % 2);
       const int64_t t0 = first_token(i);
       const bool more = i + 1 < chunks;
-      if (p.checkpoints != nullptr && t0 % 256 == 0 && t0 > 0) {
+      if (p.checkpoints != nullptr && t0 % 256 == 0 && t0 > 0 &&
+          t0 < m.a_tokens) {
         const int64_t before = at.first / 256 + t0 / 256 - 1;
         StoreState({p.checkpoints, nullptr},
                    before + at.batch * (p.sequences.rows / 256));
@@ -564,32 +605,37 @@ struct SweepBlock {
       WaitCopies<0>();
       if (reads) MapA(t0);
       if (updates) MapBC(t0, stage);
-      if (warp == 0) {
-        FillVectors(m.vectors[stage], weights, gated, p.reverse, p.of_rows);
-      }
       SyncBlock();
-      if (more) {
-        if (updates) CopyBC(first_token(i + 1), 1 - stage);
-        if (warp == 0) weights = LoadWeights(first_token(i + 1));
-      }
+      if (dots && i > 0) StoreDots(first_token(i - 1));
+      TokenWeights weights;
+      if (more && updates) CopyBC(first_token(i + 1), 1 - stage);
+      if (more && prepares) weights = LoadWeights(first_token(i + 1));
+      if (reads) Scores(stage);
+      if (more && prepares) prepare(weights, 1 - stage);
       if (reads) {
-        float out[4][2][4];
-        if (p.causal) Scores(stage);
-        ReadState(out);
-        WeighRows(out, stage, t0);
+        SyncBlock();
+#pragma unroll 1
+        for (int row0 = 0; row0 < kChunk; row0 += 16 * kBlocks) {
+          Out out;
+          ReadState(out, row0);
+          WeighRows(out, row0, stage, t0);
+          if (p.causal) AddChunk(out, row0, stage);
+          if (p.float_out) {
+            StoreRows<float>(out, row0, t0);
+          } else {
+            StoreRows<T>(out, row0, t0);
+          }
+        }
         SyncBlock();
         if (more) CopyA(first_token(i + 1));
-        CommitCopies();
-        if (p.causal) AddChunk(out, stage);
-        Finish(out, t0);
-      } else {
-        CommitCopies();
       }
+      CommitCopies();
       if (updates) {
         if (gated) segment_decay *= m.vectors[stage].decay;
         Update(stage);
       }
     }
+    if (dots && chunks > 0) StoreDots(first_token(chunks - 1));
     if (p.collect) {
       StoreState(p.slots, slot);
       if (threadIdx.x == 0) {
@@ -603,7 +649,7 @@ struct SweepBlock {
 
 // Blocks of one multiprocessor that registers and shared memory have room for.
 template <typename T, int D>
-inline constexpr int kSweepBlocks = sizeof(T) == 4 || D == 128 ? 1 : 2;
+inline constexpr int kSweepBlocks = sizeof(T) == 4 ? 1 : (D == 128 ? 2 : 3);
 
 template <typename T, int D, Sums kSums>
 __global__ void __launch_bounds__(2 * D, (kSweepBlocks<T, D>))
@@ -611,12 +657,43 @@ __global__ void __launch_bounds__(2 * D, (kSweepBlocks<T, D>))
   const int count = sweeps.count;
   const Sweep& sweep = sweeps.at[blockIdx.x % static_cast<unsigned>(count)];
   const int64_t block = blockIdx.x / static_cast<unsigned>(count);
-  const Segment at = SegmentAt(sweep.sequences, block / sweep.value_heads);
-  if (!at.exists) return;
   auto& memory = *reinterpret_cast<SweepMemory<T, D>*>(SharedMemory());
-  SweepBlock<T, D, kSums>(sweep, memory, at,
+  if (threadIdx.x == 0) {
+    memory.at = SegmentAt(sweep.sequences, block / sweep.value_heads);
+  }
+  SyncBlock();
+  if (!memory.at.exists) return;
+  SweepBlock<T, D, kSums>(sweep, memory,
                           static_cast<int>(block % sweep.value_heads))
       .RunSegment();
+}
+
+template <typename T, int D, Sums kSums>
+void StartSweep(const Sweeps& sweeps, CudaStream stream) {
+  const Sweep& first = sweeps.at[0];
+  const int64_t blocks =
+      first.sequences.slots * first.value_heads * sweeps.count;
+  Launch(SweepKernel<T, D, kSums>, static_cast<unsigned>(blocks), 2 * D,
+         sizeof(SweepMemory<T, D>), stream, sweeps);
+}
+
+template <typename T, int D>
+void StartSweeps(const Sweeps& sweeps, Sums sums, CudaStream stream) {
+  switch (sums) {
+    case Sums::kNone:
+      return StartSweep<T, D, Sums::kNone>(sweeps, stream);
+    case Sums::kDenominators:
+      return StartSweep<T, D, Sums::kDenominators>(sweeps, stream);
+    case Sums::kRows:
+      return StartSweep<T, D, Sums::kRows>(sweeps, stream);
+  }
+}
+
+template <typename T>
+void StartSweeps(const Sweeps& sweeps, Sums sums, int64_t width,
+                 CudaStream stream) {
+  if (width <= 64) return StartSweeps<T, 64>(sweeps, sums, stream);
+  StartSweeps<T, 128>(sweeps, sums, stream);
 }
 
 }  // namespace tarn::cuda

@@ -63,8 +63,8 @@ struct Sweep {
   const float* x = nullptr;
   float factor = 1.0f;
   bool of_rows = true;
-  // out = scale S a / d. exact: d = a.z, out 0 where it is not positive; compat:
-  // d = scale a.z + eps; none: d = 1.
+  // out = scale S a / d. exact: d = a.z, out 0 where it is not positive;
+  // compat: d = scale a.z + eps; none: d = 1.
   Denominator denominator = Denominator::kNone;
   float scale = 1.0f, eps = 0.0f;
   float* denominators = nullptr;  // [B, T, HV], written
@@ -95,7 +95,8 @@ inline constexpr int64_t kMostSweepWidth = 128;
 /// Tokens of a segment are such that a call has about so many blocks.
 inline constexpr int kSweepBlocksPerMultiprocessor = 2;
 
-/// Runs the passes in one launch; all have the same sums. width: the most of all rows.
+/// Runs the passes in one launch; all have the same sums. width: the most of
+/// all rows.
 void Run(const Sweeps& sweeps, Sums sums, DType dtype, int64_t width,
          CudaStream stream);
 

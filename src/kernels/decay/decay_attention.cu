@@ -54,9 +54,7 @@ struct Passes {
   }
   int64_t tokens() const { return in.queries.size[0] * in.queries.size[1]; }
   size_t SlotFloats() const {
-    return cut.several
-               ? cuda::SlotFloats(cut, value_heads, d_key, d_value)
-               : 0;
+    return cut.several ? cuda::SlotFloats(cut, value_heads, d_key, d_value) : 0;
   }
   Sweep Common() const {
     Sweep sweep;
@@ -189,8 +187,7 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   if (grad_initial_state == nullptr && plan.state != 0) {
     grad_initial_state = terms + plan.terms;
   }
-  const DeviceRows grad_out =
-      cuda::RowsOf(gradients.grad_out, p.value_heads);
+  const DeviceRows grad_out = cuda::RowsOf(gradients.grad_out, p.value_heads);
   Sweep dq = p.Common();
   dq.initial.S = const_cast<float*>(in.initial_state);
   p.Collect(dq, p.keys, p.values, 1.0f, key_slots, stream);
@@ -218,11 +215,11 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   const bool grouped = plan.query_parts != 0;
   const auto write = [&](Sweep& sweep, const TensorView& to, float* parts) {
     sweep.float_out = grouped;
-    sweep.out = cuda::RowsOf(
-        grouped ? TensorView::Dense(parts, to.size[0], to.size[1],
-                                    p.value_heads, to.size[3])
-                : to,
-        p.value_heads);
+    sweep.out =
+        cuda::RowsOf(grouped ? TensorView::Dense(parts, to.size[0], to.size[1],
+                                                 p.value_heads, to.size[3])
+                             : to,
+                     p.value_heads);
   };
   write(dq, gradients.grad_queries, query_parts);
   write(dk, gradients.grad_keys, key_parts);

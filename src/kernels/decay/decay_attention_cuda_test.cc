@@ -146,9 +146,8 @@ TEST(DecayAttentionCuda, StrongGatesAndResetsMatchReference) {
         style.size = size;
         style.resets = resets;
         ++seed;
-        const DecayProblem p = MakeDecayProblem({150, 1, 1, 20, 20},
-                                                Gate::kToken, seed, dtype,
-                                                style);
+        const DecayProblem p = MakeDecayProblem(
+            {150, 1, 1, 20, 20}, Gate::kToken, seed, dtype, style);
         Check(p, seed, dtype, false, "gates " + std::to_string(seed));
       }
     }
@@ -165,8 +164,8 @@ TEST(DecayAttentionCuda, WidthsAndGroupsMatchReference) {
     const DType dtype = kTypes[seed % 3];
     ++seed;
     const int64_t group = seed % 2 + 1;
-    const DecayProblem p = MakeDecayProblem(
-        {70, 2, 2 * group, d_key, d_value}, Gate::kToken, seed, dtype);
+    const DecayProblem p = MakeDecayProblem({70, 2, 2 * group, d_key, d_value},
+                                            Gate::kToken, seed, dtype);
     Check(p, seed, dtype, seed % 2, "widths " + std::to_string(seed));
   }
 }
@@ -193,8 +192,7 @@ TEST(DecayAttentionCuda, PackedAndPaddedMatchReference) {
 
 // What checkpoints hold are the final states of a call on the tokens before.
 TEST(DecayAttentionCuda, CheckpointsAreStates) {
-  const DecayProblem p =
-      MakeDecayProblem({600, 1, 2, 16, 12}, Gate::kToken, 3);
+  const DecayProblem p = MakeDecayProblem({600, 1, 2, 16, 12}, Gate::kToken, 3);
   SerialExecutor serial;
   std::vector<float> checkpoints;
   const auto forward = [](const RecurrentOptions& options, RecurrentInputs in,

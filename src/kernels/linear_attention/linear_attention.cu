@@ -1,11 +1,11 @@
 // Linear attention on CUDA: passes of kernels/cuda/sweep.h.
 #include <algorithm>
 
+#include "core/error.h"
 #include "kernels/cuda/step.h"
 #include "kernels/cuda/sweep.h"
 #include "kernels/cuda/tile.cuh"
 #include "kernels/linear_attention/linear_attention_cuda.h"
-#include "core/error.h"
 
 namespace tarn {
 namespace {
@@ -71,9 +71,7 @@ struct Passes {
     key_side.mask = in.key_mask;
   }
 
-  bool normalised() const {
-    return options.denominator != Denominator::kNone;
-  }
+  bool normalised() const { return options.denominator != Denominator::kNone; }
   // Whether a pass over these needs the states of slots first.
   bool Collects(const Sequences& cut) const {
     return !options.causal || cut.several;
@@ -166,32 +164,49 @@ struct RowWeights {
   float scale;
 };
 
-constexpr int kWarpsOfRows = 8;
+constexpr int kRowsOfBlock = 16;
 
+// Half a warp for a row.
 template <typename T>
 __global__ void RowWeightsKernel(const RowWeights p) {
   using namespace cuda;
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kWarpsOfRows +
-                        static_cast<int>(threadIdx.x) / 32;
-  if (index >= p.rows) return;
+  constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  const int lane = static_cast<int>(threadIdx.x) % 16;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock +
+                        static_cast<int>(threadIdx.x) / 16;
+  const bool exists = index < p.rows;
   const int64_t hv = index % p.value_heads;
   const int64_t t = index / p.value_heads % p.seq_len;
   const int64_t b = index / p.value_heads / p.seq_len;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto row = [&](const DeviceRows& rows) {
-    return Rows<T>{static_cast<T*>(rows.data) + b * rows.stride[0] +
-                       hv * rows.stride[2],
-                   rows.stride[1], rows.width, rows.aligned};
+    return static_cast<const T*>(rows.data) + b * rows.stride[0] +
+           t * rows.stride[1] + hv * rows.stride[2];
   };
-  const Rows<T> out = row(p.out), grad = row(p.grad_out);
   float dot = 0.0f;
-  for (int i = 2 * lane; i < out.width; i += 64) {
-    const float2 x = LoadPair(out, t, i), y = LoadPair(grad, t, i);
-    dot = FusedMultiplyAdd(x.x, y.x, dot);
-    dot = FusedMultiplyAdd(x.y, y.y, dot);
+  if (exists && p.out.aligned && p.grad_out.aligned) {
+    const T *out = row(p.out), *grad = row(p.grad_out);
+    for (int i = kPiece * lane; i < p.out.width; i += 16 * kPiece) {
+      const uint4 x = LoadOnce<uint4>(out + i), y = Load<uint4>(grad + i);
+      const uint32_t left[4] = {x.x, x.y, x.z, x.w};
+      const uint32_t right[4] = {y.x, y.y, y.z, y.w};
+      for (int j = 0; j < 4; ++j) {
+        if constexpr (sizeof(T) == 4) {
+          dot = FusedMultiplyAdd(FloatOf(left[j]), FloatOf(right[j]), dot);
+        } else {
+          const float2 l = Unpack<T>(left[j]), r = Unpack<T>(right[j]);
+          dot = FusedMultiplyAdd(l.x, r.x, dot);
+          dot = FusedMultiplyAdd(l.y, r.y, dot);
+        }
+      }
+    }
+  } else if (exists) {
+    const T *out = row(p.out), *grad = row(p.grad_out);
+    for (int i = lane; i < p.out.width; i += 16) {
+      dot = FusedMultiplyAdd(ToFloat(out[i]), ToFloat(grad[i]), dot);
+    }
   }
-  for (int i = 16; i > 0; i /= 2) dot += ShuffleXor(dot, i);
-  if (lane != 0) return;
+  for (int i = 8; i > 0; i /= 2) dot += ShuffleXor(dot, i);
+  if (lane != 0 || !exists) return;
   const float d = p.denominators[index];
   const float r = d == 0.0f ? 0.0f : p.scale / d;
   p.r[index] = r;
@@ -200,9 +215,9 @@ __global__ void RowWeightsKernel(const RowWeights p) {
 
 template <typename T>
 void StartRowWeights(const RowWeights& p, CudaStream stream) {
-  const int64_t blocks = (p.rows + kWarpsOfRows - 1) / kWarpsOfRows;
+  const int64_t blocks = (p.rows + kRowsOfBlock - 1) / kRowsOfBlock;
   cuda::Launch(RowWeightsKernel<T>, static_cast<unsigned>(blocks),
-               32 * kWarpsOfRows, 0, stream, p);
+               16 * kRowsOfBlock, 0, stream, p);
 }
 
 void RunRowWeights(const RowWeights& p, DType dtype, CudaStream stream) {
@@ -279,7 +294,8 @@ void LinearAttentionCudaForward(const LinearAttentionOptions& options,
   sweep.a_side = p.query_side;
   sweep.b_side = p.key_side;
   sweep.denominator = options.denominator;
-  sweep.scale = options.denominator == Denominator::kExact ? 1.0f : options.scale;
+  sweep.scale =
+      options.denominator == Denominator::kExact ? 1.0f : options.scale;
   sweep.eps = options.eps;
   sweep.denominators = outputs.denominators;
   p.Start(sweep, Sums::kDenominators, stream);
@@ -304,12 +320,12 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
       cuda::RowsOf(gradients.grad_out, shape.value_heads);
   const DType dtype = inputs.queries.dtype;
   if (p.normalised()) {
-    RunRowWeights({cuda::RowsOf(gradients.out, shape.value_heads), grad_out,
-                   gradients.denominators, r, x, shape.queries,
-                   shape.value_heads,
-                   shape.batch * shape.queries * shape.value_heads,
-                   DividedScale(options)},
-                  dtype, stream);
+    RunRowWeights(
+        {cuda::RowsOf(gradients.out, shape.value_heads), grad_out,
+         gradients.denominators, r, x, shape.queries, shape.value_heads,
+         shape.batch * shape.queries * shape.value_heads,
+         DividedScale(options)},
+        dtype, stream);
   } else {
     r = x = nullptr;
   }
@@ -324,8 +340,8 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
                 const_cast<float*>(inputs.initial_z)};
   if (p.Collects(p.key_cut)) {
     Sweep collect = p.CollectKeys();
-    float* rest = cuda::PlaceSlots(collect, shape.d_key, shape.d_value,
-                                   key_slots);
+    float* rest =
+        cuda::PlaceSlots(collect, shape.d_key, shape.d_value, key_slots);
     if (!options.causal) dq.initial = collect.final = p.PlaceStates(rest);
     p.RunCollect(collect, stream);
     dq.slots = collect.slots;
@@ -352,8 +368,8 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
     collect.b_side = p.query_side;
     collect.initial = dk.initial;
     weigh(collect, /*of_rows=*/false, /*extra=*/true);
-    float* rest = cuda::PlaceSlots(collect, shape.d_key, shape.d_value,
-                                   query_slots);
+    float* rest =
+        cuda::PlaceSlots(collect, shape.d_key, shape.d_value, query_slots);
     if (!options.causal) {
       collect.final = p.PlaceStates(rest);
       if (dk.final.S != nullptr) collect.final.S = dk.final.S;
@@ -388,10 +404,9 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
                          const TensorView& from, float* parts) {
     if (parts != nullptr) {
       sweep.float_out = true;
-      sweep.out = cuda::RowsOf(
-          TensorView::Dense(parts, to.size[0], to.size[1], shape.value_heads,
-                            to.size[3]),
-          shape.value_heads);
+      sweep.out = cuda::RowsOf(TensorView::Dense(parts, to.size[0], to.size[1],
+                                                 shape.value_heads, to.size[3]),
+                               shape.value_heads);
       return;
     }
     sweep.out = cuda::RowsOf(to, shape.value_heads);
@@ -451,7 +466,8 @@ void LinearAttentionCudaStep(const LinearAttentionOptions& options,
   step.next_S = state.next_S;
   step.next_z = state.next_z;
   step.denominator = options.denominator;
-  step.scale = options.denominator == Denominator::kExact ? 1.0f : options.scale;
+  step.scale =
+      options.denominator == Denominator::kExact ? 1.0f : options.scale;
   step.eps = options.eps;
   cuda::Run(step, queries.dtype, stream);
 }

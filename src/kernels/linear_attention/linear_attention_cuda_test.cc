@@ -76,8 +76,7 @@ std::vector<Outcome> RunAll(const std::vector<Problem>& problems,
   if (!states) outputs.final_S = outputs.final_z = nullptr;
   Workspace workspace =
       MakeWorkspace(LinearAttentionCudaWorkspaceBytes(p0.options, in));
-  LinearAttentionCudaForward(p0.options, in, outputs, nullptr,
-                             workspace.get());
+  LinearAttentionCudaForward(p0.options, in, outputs, nullptr, workspace.get());
   LinearAttentionGradients grad;
   grad.out = out.view();
   grad.denominators = den.data();
@@ -259,8 +258,8 @@ TEST_F(LinearAttentionCuda, MaskedKeysAreSkippedEvenWhenNaN) {
     for (int64_t j = 80; j < 90; ++j) poisoned.kept[j] = true;
     const int64_t length = 80;
     const Loss loss = MakeLoss(p, 4, DType::kF32);
-    const Outcome run = RunAll({poisoned}, {loss}, DType::kF32, true, false,
-                               true, &length)[0];
+    const Outcome run =
+        RunAll({poisoned}, {loss}, DType::kF32, true, false, true, &length)[0];
     Compare(p, loss, run, DType::kF32, true, "masked");
     for (int64_t i = 0; i < 20 && causal; ++i) EXPECT_EQ(0.0, run.out[i]);
   }
@@ -271,8 +270,7 @@ TEST_F(LinearAttentionCuda, PackedMatchesReference) {
     std::vector<Problem> problems;
     std::vector<Loss> losses;
     for (int64_t T : {15, 85, 0, 300, 1, 1, 33}) {
-      problems.push_back(
-          MakeProblem({T, -1, 1, 2, 20, 33}, {}, 60 + T, dtype));
+      problems.push_back(MakeProblem({T, -1, 1, 2, 20, 33}, {}, 60 + T, dtype));
       losses.push_back(MakeLoss(problems.back(), T, dtype));
     }
     const std::vector<Outcome> runs =
@@ -288,8 +286,8 @@ TEST_F(LinearAttentionCuda, BatchWithoutStatesMatchesReference) {
   std::vector<Problem> problems;
   std::vector<Loss> losses;
   for (int seed = 0; seed < 3; ++seed) {
-    problems.push_back(MakeProblem({77, -1, 2, 4, 20, 33}, {}, 90 + seed,
-                                   DType::kF32, false));
+    problems.push_back(
+        MakeProblem({77, -1, 2, 4, 20, 33}, {}, 90 + seed, DType::kF32, false));
     losses.push_back(MakeLoss(problems.back(), seed, DType::kF32));
   }
   const std::vector<Outcome> runs =
@@ -320,10 +318,9 @@ TEST_F(LinearAttentionCuda, StepsMatchReference) {
             return view;
           };
           GuardedTensor row(1, 1, 2, d_value, dtype, true);
-          LinearAttentionCudaStep(o, at(call.in.queries), at(call.in.keys),
-                                  at(call.in.values),
-                                  {S.data(), z.data(), S.data(), z.data()},
-                                  row.view(), nullptr);
+          LinearAttentionCudaStep(
+              o, at(call.in.queries), at(call.in.keys), at(call.in.values),
+              {S.data(), z.data(), S.data(), z.data()}, row.view(), nullptr);
           EXPECT_TRUE(row.GuardsIntact());
           for (double x : row.Read(0, 0, 1)) out.push_back(x);
         }
