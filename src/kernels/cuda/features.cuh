@@ -62,34 +62,44 @@ __device__ __forceinline__ float FeatureSlope(FeatureMap map, float x) {
   return x > 0.0f ? 1.0f : ExpFor<T>(x);
 }
 
+// phi of 16 bytes, of which `left` numbers exist; the rest stays zero.
+template <typename T>
+__device__ __forceinline__ void MapPiece(FeatureMap map, T* at, int left) {
+  const uint4 raw = Load<uint4>(at);
+  uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      if (i < left) words[i] = BitsOf(Feature<T>(map, FloatOf(words[i])));
+    } else {
+      const float2 two = Unpack<T>(words[i]);
+      words[i] = Pack<T>(2 * i < left ? Feature<T>(map, two.x) : 0.0f,
+                         2 * i + 1 < left ? Feature<T>(map, two.y) : 0.0f);
+    }
+  }
+  Store(at, make_uint4(words[0], words[1], words[2], words[3]));
+}
+
 /// phi of this thread's pieces of a tile [64, kColumns], where keep(row) and
-/// column < width: what is zero there stays zero.
+/// column < width: what is zero there stays zero. all: as in CopyTokens.
 template <typename T, int kColumns, int kThreads, typename Keep>
 __device__ __forceinline__ void MapTokens(FeatureMap map, T* tile, int width,
-                                          const Keep& keep) {
+                                          const Keep& keep, bool all) {
   if (map == FeatureMap::kIdentity) return;
   constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  constexpr int kStride = Stride<T>(kColumns);
+  if (all && width == kColumns && map == FeatureMap::kElu1) {
+    const WholePieces<T, kColumns, kThreads> pieces;
+    T* at = tile + pieces.row * kStride + pieces.column;
+#pragma unroll 2
+    for (int i = 0; i < pieces.kCount; ++i) {
+      MapPiece(FeatureMap::kElu1, at + i * pieces.kRowStep * kStride, kPiece);
+    }
+    return;
+  }
   ForPieces<T, kChunk, kColumns, kThreads, 1>([&](int row, int column) {
     if (column >= width || !keep(row)) return;
-    T* at = tile + row * Stride<T>(kColumns) + column;
-    uint32_t words[4];
-    const uint4 raw = Load<uint4>(at);
-    words[0] = raw.x, words[1] = raw.y, words[2] = raw.z, words[3] = raw.w;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        if (column + i < width) {
-          words[i] = BitsOf(Feature<T>(map, FloatOf(words[i])));
-        }
-      } else {
-        const float2 two = Unpack<T>(words[i]);
-        const int left = width - column - 2 * i;
-        words[i] = Pack<T>(left > 0 ? Feature<T>(map, two.x) : 0.0f,
-                           left > 1 ? Feature<T>(map, two.y) : 0.0f);
-      }
-    }
-    static_assert(kPiece * sizeof(T) == 16);
-    Store(at, make_uint4(words[0], words[1], words[2], words[3]));
+    MapPiece(map, tile + row * kStride + column, width - column);
   });
 }
 

@@ -126,6 +126,10 @@ __global__ void AlongKernel(const GateGradient p) {
   // <S, dS> at the segment's start.
   const float *state = p.key_slots, *grad = p.query_slots;
   int64_t state_at = slot, grad_at = slot - 1;
+  if (sweep.starts != nullptr) {
+    state = sweep.starts;
+    state_at = CheckpointAt(sweep.sequences, at, at.begin);
+  }
   if (at.IsFirst()) {
     state = p.initial_state, grad = p.grad_initial_state;
     state_at = grad_at = at.sequence;

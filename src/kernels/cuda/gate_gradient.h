@@ -26,7 +26,8 @@ struct GateGradient {
   const float *query_dots = nullptr, *key_dots = nullptr;  // [B, T, HV]
   float* across = nullptr;  // [B, T, HV], workspace: the first sum
   float* terms = nullptr;   // [slots, HV], workspace: sums of dg
-  // States before each slot, and the gradients of those after it.
+  // States before each slot, or sweep.starts, and the gradients of those after
+  // it.
   const float *key_slots = nullptr, *query_slots = nullptr;
   const float *initial_state = nullptr, *grad_initial_state = nullptr;
   TensorView grad_gates;             // or without data

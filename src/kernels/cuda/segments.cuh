@@ -74,6 +74,12 @@ __device__ inline int64_t TokensIn(const Side& side, const Sequences& s,
   return length < rows ? length : rows;
 }
 
+/// The checkpoint of the state before token t > 0, a multiple of 256.
+__device__ inline int64_t CheckpointAt(const Sequences& s, const Segment& at,
+                                       int64_t t) {
+  return at.batch * (s.rows / 256) + at.first / 256 + t / 256 - 1;
+}
+
 /// The rows of value head hv's tensor, from the sequence's first token on.
 template <typename T>
 __device__ inline Rows<T> RowsAt(const DeviceRows& rows, const Segment& at,

@@ -49,9 +49,8 @@ struct SweepBlock {
   const int hv;
   const int warp;
   const LanePlace lane;
-  bool gated, weighted, plain;
   float s[kTiles][4];
-  float z[2][4];
+  float z[4];  // sums over c, this warp's 16 rows
 
   // Called by all threads; the segment is in shared memory.
   __device__ __forceinline__ SweepBlock(const Sweep& sweep,
@@ -64,10 +63,7 @@ struct SweepBlock {
         b(m.rows_b),
         c(m.rows_c),
         hv(value_head),
-        warp(static_cast<int>(threadIdx.x) / 32),
-        gated(p.gates.Any()),
-        weighted(gated || (!p.of_rows && (p.r != nullptr || p.factor != 1.0f))),
-        plain(!gated && p.r == nullptr && p.factor == 1.0f) {
+        warp(static_cast<int>(threadIdx.x) / 32) {
     if (threadIdx.x == 0) {
       m.rows_a = RowsAt<T>(p.a, at, hv);
       m.rows_b = RowsAt<T>(p.b, at, hv);
@@ -80,6 +76,14 @@ struct SweepBlock {
     SyncBlock();
   }
 
+  __device__ __forceinline__ bool Gated() const { return p.gates.Any(); }
+  // Whether scores, and whether columns, have weights.
+  __device__ __forceinline__ bool Plain() const {
+    return !Gated() && p.r == nullptr && p.factor == 1.0f;
+  }
+  __device__ __forceinline__ bool Weighted() const {
+    return Gated() || (!p.of_rows && (p.r != nullptr || p.factor != 1.0f));
+  }
   __device__ __forceinline__ bool Keeps(const Side& side, int64_t tokens,
                                         int64_t t) const {
     return t < tokens && (side.mask == nullptr ||
@@ -120,24 +124,22 @@ struct SweepBlock {
   __device__ __forceinline__ void LoadState(const StatePointers& from,
                                             int64_t state) {
     Clear(s);
-    Clear(z);
+    for (int i = 0; i < 4; ++i) z[i] = 0.0f;
     if (from.S != nullptr) {
       const float* S = from.S + StateIndex(state);
       ForState([&](float& x, int index) { x = S[index]; });
     }
-    if (from.z == nullptr) return;
-    const float* vector = from.z + (state * p.value_heads + hv) * KeyWidth();
-    if (kSums == Sums::kDenominators) {  // b columns 16 warp + 0..15
-      for (int n = 0; n < 2; ++n) {
-        for (int i = 0; i < 4; ++i) {
-          const int column = 16 * warp + 8 * n + lane.pair + i % 2;
-          if (column < b.width) z[n][i] = vector[column];
-        }
-      }
-    } else if (kSums == Sums::kRows) {
+    const float* vector =
+        from.z == nullptr ? nullptr
+                          : from.z + (state * p.value_heads + hv) * KeyWidth();
+    if (kSums == Sums::kDenominators && lane.lane < 16) {
+      const int column = 16 * warp + lane.lane;
+      m.sums[column] =
+          vector != nullptr && column < b.width ? vector[column] : 0.0f;
+    } else if (kSums == Sums::kRows && vector != nullptr) {
       for (int i = 0; i < 4; ++i) {
         const int row = 16 * warp + lane.group + i / 2 * 8;
-        if (row < c.width) z[0][i] = vector[row];
+        if (row < c.width) z[i] = vector[row];
       }
     }
   }
@@ -150,46 +152,51 @@ struct SweepBlock {
     }
     if (to.z == nullptr) return;
     float* vector = to.z + (state * p.value_heads + hv) * KeyWidth();
-    if (kSums == Sums::kDenominators) {
-      for (int n = 0; n < 2 && lane.group == 0; ++n) {
-        for (int i = 0; i < 2; ++i) {
-          const int column = 16 * warp + 8 * n + lane.pair + i;
-          if (column < b.width) vector[column] = z[n][i];
-        }
-      }
+    if (kSums == Sums::kDenominators && lane.lane < 16) {
+      const int column = 16 * warp + lane.lane;
+      if (column < b.width) vector[column] = m.sums[column];
     } else if (kSums == Sums::kRows && lane.pair == 0) {
       for (int i = 0; i < 2; ++i) {
         const int row = 16 * warp + lane.group + 8 * i;
-        if (row < c.width) vector[row] = z[0][2 * i];
+        if (row < c.width) vector[row] = z[2 * i];
       }
     }
   }
 
   // ---- Loads ----
 
+  // Whether all rows of the chunk exist and are kept.
+  __device__ __forceinline__ bool All(const Side& side, int64_t tokens,
+                                      int64_t t0) const {
+    return side.mask == nullptr && t0 + kChunk <= tokens;
+  }
   __device__ __forceinline__ void CopyA(int64_t t0) {
-    CopyTokens<T, D, kThreads>(m.a, a, t0, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    CopyTokens<T, D, kThreads>(
+        m.a, a, t0,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void CopyBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep);
-    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep, all);
+    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep, all);
   }
   __device__ __forceinline__ void MapA(int64_t t0) {
-    MapTokens<T, D, kThreads>(p.a_map, m.a, a.width, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    MapTokens<T, D, kThreads>(
+        p.a_map, m.a, a.width,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void MapBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep);
-    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep, all);
+    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep, all);
   }
 
   // Gates and weights of this lane's two tokens of a chunk: warp 0.
@@ -198,7 +205,7 @@ struct SweepBlock {
     for (int i = 0; i < 2; ++i) {
       const int64_t t = t0 + 2 * lane.lane + i;
       w.gate[i] = 0.0f;
-      if (gated && t < m.b_tokens) {
+      if (Gated() && t < m.b_tokens) {
         w.gate[i] = GateAt(p.gates, at.batch, at.first + t, hv);
       }
       const Side& side = p.of_rows ? p.a_side : p.b_side;
@@ -295,13 +302,13 @@ struct SweepBlock {
         const int row = row0 + lane.group + e % 4 / 2 * 8;
         const int column = n0 + e / 4 * 8 + lane.pair + e % 2;
         float& x = acc[e / 4][e % 4];
-        if (!plain) x *= v.row_r[row] * v.column_r[column];
+        if (!Plain()) x *= v.row_r[row] * v.column_r[column];
         if (kSums == Sums::kRows) {
           x = FusedMultiplyAdd(v.row_x[row], v.column_x[column], x);
         }
         if (p.reverse ? column < row : column > row) {
           x = 0.0f;
-        } else if (gated && row != column) {
+        } else if (Gated() && row != column) {
           x *= p.reverse ? DecayBetween(v, row, column)
                          : DecayBetween(v, column, row);
         }
@@ -386,11 +393,11 @@ struct SweepBlock {
     float extra[2][2];
     if (kSums == Sums::kRows) {  // s at columns pair, pair + 1 of both tiles
       for (int i = 0; i < 2; ++i) {
-        extra[0][i] = Shuffle(z[0][0], 4 * (lane.pair + i));
-        extra[1][i] = Shuffle(z[0][2], 4 * (lane.pair + i));
+        extra[0][i] = Shuffle(z[0], 4 * (lane.pair + i));
+        extra[1][i] = Shuffle(z[2], 4 * (lane.pair + i));
       }
     }
-    if (!plain || kSums == Sums::kRows) {
+    if (!Plain() || kSums == Sums::kRows) {
 #pragma unroll
       for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
@@ -460,19 +467,21 @@ struct SweepBlock {
   // S <- e^{g} S + W c b^T and the sums with it.
   __device__ __forceinline__ void Update(int stage) {
     const ChunkVectors& v = m.vectors[stage];
-    if (gated) {
+    if (Gated()) {
       const float decay = v.decay;
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         for (int i = 0; i < 4; ++i) s[n][i] *= decay;
       }
       if (kSums == Sums::kRows) {
-        for (int i = 0; i < 4; ++i) z[0][i] *= decay;
+        for (int i = 0; i < 4; ++i) z[i] *= decay;
       }
     }
     FragmentA<T> ones_a;
     FragmentB<T> ones_b[2];
     const float one[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+    float sums[2][4];  // over b, of columns from 16 warp
+    Clear(sums);
     if (kSums == Sums::kDenominators) AccumulatorsAsA(ones_a, one, one);
     if (kSums == Sums::kRows) AccumulatorsAsB(ones_b, one, one);
 #pragma unroll 1
@@ -481,10 +490,10 @@ struct SweepBlock {
       LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
       if (kSums == Sums::kRows) {
         FragmentA<T> extra = left;
-        if (weighted) ScaleColumns(extra, v.column_extra, t);
-        MultiplyAdd(z[0], extra, ones_b[0]);
+        if (Weighted()) ScaleColumns(extra, v.column_extra, t);
+        MultiplyAdd(z, extra, ones_b[0]);
       }
-      if (weighted) ScaleColumns(left, v.column_weight, t);
+      if (Weighted()) ScaleColumns(left, v.column_weight, t);
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
         FragmentB<T> right[2];
@@ -492,19 +501,21 @@ struct SweepBlock {
         MultiplyAdd(s[n], left, right[0]);
         MultiplyAdd(s[n + 1], left, right[1]);
         if (kSums == Sums::kDenominators && n == 2 * warp) {
-          MultiplyAdd(z[0], ones_a, right[0]);
-          MultiplyAdd(z[1], ones_a, right[1]);
+          MultiplyAdd(sums[0], ones_a, right[0]);
+          MultiplyAdd(sums[1], ones_a, right[1]);
         }
       }
     }
-    ShareSums();
-  }
-  // z over b for all warps; a barrier comes before they read it.
-  __device__ __forceinline__ void ShareSums() {
-    if (kSums != Sums::kDenominators || lane.group != 0) return;
-    for (int n = 0; n < 2; ++n) {
-      Store(m.sums + 16 * warp + 8 * n + lane.pair,
-            make_float2(z[n][0], z[n][1]));
+    if (kSums == Sums::kDenominators) {
+      // A barrier comes before others read them.
+      if (lane.group == 0) {
+        for (int n = 0; n < 2; ++n) {
+          float* to = m.sums + 16 * warp + 8 * n + lane.pair;
+          to[0] += sums[n][0];
+          to[1] += sums[n][1];
+        }
+      }
+      SyncWarp();
     }
   }
 
@@ -532,55 +543,103 @@ struct SweepBlock {
                                             int64_t t0) {
     const Rows<U> to = RowsAt<U>(p.out, at, hv);
     const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool all = All(p.a_side, m.a_tokens, t0) && to.aligned &&
+                     to.width == D && (!slope || m.beside.aligned);
+    const int column = 16 * warp + lane.pair;
+    U* place = to.Row(t0 + row0 + lane.group) + column;
+    const T* beside = m.beside.Row(t0 + row0 + lane.group) + column;
 #pragma unroll
     for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = row0 + 16 * r + lane.group + 8 * i;
-        const int64_t t = t0 + row;
+        const int below = 16 * r + 8 * i, row = row0 + below + lane.group;
         float by = 1.0f;
         if (kSums == Sums::kDenominators) by = Divisor(row, t0);
-        if (t >= m.a_rows) continue;
-        const bool keep = by != 0.0f && Keeps(p.a_side, m.a_tokens, t);
+        float y[4];
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const int column = 16 * warp + 8 * n + lane.pair;
-          float x = out[r][n][2 * i] * by, y = out[r][n][2 * i + 1] * by;
-          if (slope) {
-            const float2 two = LoadPair(m.beside, t, column);
-            x *= FeatureSlope<T>(p.beside_map, two.x);
-            y *= FeatureSlope<T>(p.beside_map, two.y);
+        for (int e = 0; e < 4; ++e) {
+          y[e] = out[r][e / 2][2 * i + e % 2] * by;
+          if (kSums == Sums::kDenominators && by == 0.0f) y[e] = 0.0f;
+        }
+        if (all) {
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            float left = y[2 * n], right = y[2 * n + 1];
+            if (slope) {
+              const T* x = beside + below * m.beside.stride + 8 * n;
+              float2 two;
+              if constexpr (sizeof(T) == 4) {
+                two = Load<float2>(x);
+              } else {
+                two = Unpack<T>(Load<uint32_t>(x));
+              }
+              left *= FeatureSlope<T>(p.beside_map, two.x);
+              right *= FeatureSlope<T>(p.beside_map, two.y);
+            }
+            if constexpr (sizeof(U) == 4) {
+              Store(place + below * to.stride + 8 * n,
+                    make_float2(left, right));
+            } else {
+              Store(place + below * to.stride + 8 * n, Pack<U>(left, right));
+            }
           }
-          StorePair(to, t, column, keep ? x : 0.0f, keep ? y : 0.0f);
+        } else if (t0 + row < m.a_rows) {
+          StoreSome(to, y, t0 + row);
         }
       }
+    }
+  }
+  // The same of rows that may be absent, cut or not aligned.
+  template <typename U>
+  __device__ __forceinline__ void StoreSome(const Rows<U>& to,
+                                            const float (&y)[4], int64_t t) {
+    const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool keep = Keeps(p.a_side, m.a_tokens, t);
+#pragma unroll 1
+    for (int n = 0; n < 2; ++n) {
+      const int column = 16 * warp + 8 * n + lane.pair;
+      float left = n == 0 ? y[0] : y[2], right = n == 0 ? y[1] : y[3];
+      if (slope) {
+        const float2 two = LoadPair(m.beside, t, column);
+        left *= FeatureSlope<T>(p.beside_map, two.x);
+        right *= FeatureSlope<T>(p.beside_map, two.y);
+      }
+      StorePair(to, t, column, keep ? left : 0.0f, keep ? right : 0.0f);
     }
   }
 
   // ---- The pass ----
 
   __device__ __forceinline__ void RunSegment() {
-    const int64_t chunks = (at.end - at.begin + kChunk - 1) / kChunk;
+    const int chunks =
+        static_cast<int>((at.end - at.begin + kChunk - 1) / kChunk);
     const bool starts = p.reverse ? at.IsLast() : at.IsFirst();
     const bool finishes = p.reverse ? at.IsFirst() : at.IsLast();
     const int64_t slot = at.first_slot + at.index;
-    if (p.collect) {
-      // The segment that a pass takes last leaves a state that nobody reads.
-      if (p.causal && finishes) return;
-      LoadState({}, 0);
-    } else if (starts || !p.causal) {
-      LoadState(p.initial, at.sequence);
-    } else {
-      LoadState(p.slots, slot);
+    // The segment that a pass takes last leaves a state that nobody reads.
+    if (p.collect && p.causal && finishes) return;
+    StatePointers from;
+    int64_t state = at.sequence;
+    if (!p.collect) {
+      from = p.initial;
+      if (p.causal && !starts) {
+        from = p.slots;
+        state = slot;
+        if (p.starts != nullptr) {
+          from = {const_cast<float*>(p.starts), nullptr};
+          state = CheckpointAt(p.sequences, at, at.begin);
+        }
+      }
     }
+    LoadState(from, state);
     const bool reads = !p.collect, updates = p.collect || p.causal;
-    const auto first_token = [&](int64_t i) {
-      return at.begin + (p.reverse ? chunks - 1 - i : i) * kChunk;
+    const auto first_token = [&](int i) {
+      return at.begin + int64_t{p.reverse ? chunks - 1 - i : i} * kChunk;
     };
     // The warp with the fewest visible scores makes the next chunk's vectors.
     const bool prepares = warp == (p.reverse ? 3 : 4 % kWarps);
     const auto prepare = [&](const TokenWeights& weights, int stage) {
-      FillVectors(m.vectors[stage], weights, gated, p.reverse, p.of_rows);
+      FillVectors(m.vectors[stage], weights, Gated(), p.reverse, p.of_rows);
     };
     if (chunks > 0) {
       if (reads) CopyA(first_token(0));
@@ -590,17 +649,14 @@ struct SweepBlock {
     CommitCopies();
     float segment_decay = 1.0f;
     const bool dots = kSums == Sums::kNone && reads && p.dots != nullptr;
-    ShareSums();
 #pragma unroll 1
-    for (int64_t i = 0; i < chunks; ++i) {
-      const int stage = static_cast<int>(i % 2);
+    for (int i = 0; i < chunks; ++i) {
+      const int stage = i % 2;
       const int64_t t0 = first_token(i);
       const bool more = i + 1 < chunks;
       if (p.checkpoints != nullptr && t0 % 256 == 0 && t0 > 0 &&
           t0 < m.a_tokens) {
-        const int64_t before = at.first / 256 + t0 / 256 - 1;
-        StoreState({p.checkpoints, nullptr},
-                   before + at.batch * (p.sequences.rows / 256));
+        StoreState({p.checkpoints, nullptr}, CheckpointAt(p.sequences, at, t0));
       }
       WaitCopies<0>();
       if (reads) MapA(t0);
@@ -631,7 +687,7 @@ struct SweepBlock {
       }
       CommitCopies();
       if (updates) {
-        if (gated) segment_decay *= m.vectors[stage].decay;
+        if (Gated()) segment_decay *= m.vectors[stage].decay;
         Update(stage);
       }
     }

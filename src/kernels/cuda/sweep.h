@@ -75,7 +75,8 @@ struct Sweep {
   FeatureMap beside_map = FeatureMap::kIdentity;
   float* dots = nullptr;
   StatePointers initial, final;
-  float* checkpoints = nullptr;  // states before every 256th token
+  float* checkpoints = nullptr;   // states before every 256th token, written
+  const float* starts = nullptr;  // those of a call before: no slots are read
   // Workspace: states of slots [slots, HV, K, V] and [slots, HV, K], and decay
   // of a segment [slots, HV]. A collecting pass writes states from zero, others
   // read those of their first tokens.

@@ -190,7 +190,11 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   const DeviceRows grad_out = cuda::RowsOf(gradients.grad_out, p.value_heads);
   Sweep dq = p.Common();
   dq.initial.S = const_cast<float*>(in.initial_state);
-  p.Collect(dq, p.keys, p.values, 1.0f, key_slots, stream);
+  if (gradients.checkpoints != nullptr) {
+    dq.starts = gradients.checkpoints;
+  } else {
+    p.Collect(dq, p.keys, p.values, 1.0f, key_slots, stream);
+  }
   dq.a = grad_out;
   dq.b = p.values;
   dq.c = p.keys;
@@ -247,6 +251,7 @@ void DecayAttentionCudaBackward(const RecurrentOptions& options,
   if (!gated) return;
   cuda::GateGradient gate;
   gate.sweep = p.Common();
+  gate.sweep.starts = gradients.checkpoints;
   gate.queries = p.queries;
   gate.keys = p.keys;
   gate.values = p.values;

@@ -216,6 +216,48 @@ TEST(DecayAttentionCuda, CheckpointsAreStates) {
   }
 }
 
+TEST(DecayAttentionCuda, CheckpointsChangeNoBitOfGradients) {
+  std::vector<DecayProblem> problems;
+  std::vector<RecurrentLoss> losses;
+  for (int64_t T : {300, 40, 600}) {
+    problems.push_back(MakeDecayProblem({T, 1, 1, 12, 16}, Gate::kToken, T));
+    problems.back().scale = 0.5;
+    losses.push_back(MakeRecurrentLoss(problems.back(), T));
+  }
+  SerialExecutor serial;
+  for (bool packed : {true, false}) {
+    std::vector<float> checkpoints;
+    RunRecurrent(
+        problems, {}, DType::kF32, false, packed, serial,
+        [](const RecurrentOptions& options, RecurrentInputs in,
+           const RecurrentOutputs& outputs, Executor&) {
+          in.on_device = true;
+          const Workspace workspace =
+              MakeWorkspace(DecayAttentionCudaWorkspaceBytes(in, true));
+          DecayAttentionCudaForward(options, in, outputs, nullptr,
+                                    workspace.get());
+        },
+        true, &checkpoints);
+    const auto backward = [](const RecurrentOptions& options,
+                             RecurrentInputs in,
+                             const RecurrentGradients& gradients, Executor&) {
+      in.on_device = true;
+      const Workspace workspace = MakeWorkspace(DecayAttentionCudaGradientBytes(
+          in, gradients.checkpoints != nullptr));
+      DecayAttentionCudaBackward(options, in, gradients, nullptr,
+                                 workspace.get());
+    };
+    const auto with =
+        RunRecurrentGradients(problems, {}, losses, DType::kF32, false, packed,
+                              serial, backward, true, &checkpoints);
+    const auto without = RunRecurrentGradients(
+        problems, {}, losses, DType::kF32, false, packed, serial, backward);
+    for (size_t n = 0; n < problems.size(); ++n) {
+      EXPECT_TRUE(SameGradients(with[n], without[n])) << n;
+    }
+  }
+}
+
 TEST(DecayAttentionCuda, StepsMatchReference) {
   for (DType dtype : kTypes) {
     for (Gate gate : {Gate::kNone, Gate::kHead, Gate::kToken}) {
