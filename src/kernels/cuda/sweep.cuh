@@ -265,10 +265,48 @@ struct SweepBlock {
     return 1.0f;
   }
 
+  // Weights and decays of [16, 16] scores; 0 for those of later tokens. Few
+  // branches, each around all numbers.
+  __device__ __forceinline__ void WeighScores(float (&acc)[2][4], int stage,
+                                              int row0, int n0) const {
+    const ChunkVectors& v = m.vectors[stage];
+    const int top = row0 + lane.group, left = n0 + lane.pair;
+    const auto row = [&](int e) { return top + e % 4 / 2 * 8; };
+    const auto column = [&](int e) { return left + e / 4 * 8 + e % 2; };
+    if (!Plain()) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        acc[e / 4][e % 4] *= v.row_r[row(e)] * v.column_r[column(e)];
+      }
+    }
+    if (kSums == Sums::kRows) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        float& x = acc[e / 4][e % 4];
+        x = FusedMultiplyAdd(v.row_x[row(e)], v.column_x[column(e)], x);
+      }
+    }
+    const int sign = p.reverse ? -1 : 1;
+    if (Gated()) {
+      const float towards = static_cast<float>(sign);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int i = row(e), j = column(e);
+        acc[e / 4][e % 4] *= DecayOf(towards * (v.high[i] - v.high[j]),
+                                     towards * (v.low[i] - v.low[j]),
+                                     v.resets[i] != v.resets[j]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      float& x = acc[e / 4][e % 4];
+      x = sign * (row(e) - column(e)) >= 0 ? x : 0.0f;
+    }
+  }
+
   // P of 16 rows and all columns, or half of them, into m.scores; their sums
   // and a.z into m.parts.
   __device__ __forceinline__ void Scores(int stage) {
-    const ChunkVectors& v = m.vectors[stage];
     const int row0 = warp % 4 * 16;
     const int column0 = warp / 4 * 8 * kScoreTiles;
     float sum[2] = {0.0f, 0.0f};
@@ -297,22 +335,9 @@ struct SweepBlock {
         MultiplyAdd(acc[0], left, right[0]);
         MultiplyAdd(acc[1], left, right[1]);
       }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const int row = row0 + lane.group + e % 4 / 2 * 8;
-        const int column = n0 + e / 4 * 8 + lane.pair + e % 2;
-        float& x = acc[e / 4][e % 4];
-        if (!Plain()) x *= v.row_r[row] * v.column_r[column];
-        if (kSums == Sums::kRows) {
-          x = FusedMultiplyAdd(v.row_x[row], v.column_x[column], x);
-        }
-        if (p.reverse ? column < row : column > row) {
-          x = 0.0f;
-        } else if (Gated() && row != column) {
-          x *= p.reverse ? DecayBetween(v, row, column)
-                         : DecayBetween(v, column, row);
-        }
-        if (kSums == Sums::kDenominators) sum[e % 4 / 2] += x;
+      WeighScores(acc, stage, row0, n0);
+      for (int e = 0; kSums == Sums::kDenominators && e < 8; ++e) {
+        sum[e % 4 / 2] += acc[e / 4][e % 4];
       }
       StoreToTile<T, 2>(acc, m.scores, kScoreStride, row0, n0);
     }
@@ -490,7 +515,7 @@ struct SweepBlock {
       LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
       if (kSums == Sums::kRows) {
         FragmentA<T> extra = left;
-        if (Weighted()) ScaleColumns(extra, v.column_extra, t);
+        if (Gated() || !p.of_rows) ScaleColumns(extra, v.column_extra, t);
         MultiplyAdd(z, extra, ones_b[0]);
       }
       if (Weighted()) ScaleColumns(left, v.column_weight, t);
@@ -543,8 +568,9 @@ struct SweepBlock {
                                             int64_t t0) {
     const Rows<U> to = RowsAt<U>(p.out, at, hv);
     const bool slope = p.beside_map != FeatureMap::kIdentity;
-    const bool all = All(p.a_side, m.a_tokens, t0) && to.aligned &&
-                     to.width == D && (!slope || m.beside.aligned);
+    const bool all =
+        All(p.a_side, m.a_tokens, t0) && to.aligned && to.width == D &&
+        (!slope || (m.beside.aligned && p.beside_map == FeatureMap::kElu1));
     const int column = 16 * warp + lane.pair;
     U* place = to.Row(t0 + row0 + lane.group) + column;
     const T* beside = m.beside.Row(t0 + row0 + lane.group) + column;
@@ -573,8 +599,8 @@ struct SweepBlock {
               } else {
                 two = Unpack<T>(Load<uint32_t>(x));
               }
-              left *= FeatureSlope<T>(p.beside_map, two.x);
-              right *= FeatureSlope<T>(p.beside_map, two.y);
+              left *= Elu1Slope<T>(two.x);
+              right *= Elu1Slope<T>(two.y);
             }
             if constexpr (sizeof(U) == 4) {
               Store(place + below * to.stride + 8 * n,

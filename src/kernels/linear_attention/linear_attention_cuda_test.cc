@@ -200,6 +200,26 @@ TEST_F(LinearAttentionCuda, WidthsMatchReference) {
   }
 }
 
+// Rows of queries and keys without weights of any kind, on states and sums.
+TEST_F(LinearAttentionCuda, SumsWithoutDenominatorMatchReference) {
+  for (int64_t d_key : {1, 20}) {
+    LinearAttentionOptions o;
+    o.denominator = Denominator::kNone;
+    std::vector<Problem> problems;
+    std::vector<Loss> losses;
+    for (int seed = 0; seed < 2; ++seed) {
+      problems.push_back(MakeProblem({100, -1, 2, 2, d_key, 3}, o, 30 + seed));
+      losses.push_back(MakeLoss(problems.back(), seed, DType::kF32));
+    }
+    const std::vector<Outcome> runs =
+        RunAll(problems, losses, DType::kF32, false, false);
+    for (size_t n = 0; n < problems.size(); ++n) {
+      Compare(problems[n], losses[n], runs[n], DType::kF32, true,
+              "unweighted " + std::to_string(n));
+    }
+  }
+}
+
 TEST_F(LinearAttentionCuda, OptionsMatchReference) {
   int seed = 0;
   for (Denominator denominator :
