@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kKey)
         dq[i] = dp[i] = 0;
       }
       float to_start = 0;  // gates from a key to the block's start
-#pragma unroll 1
+#pragma unroll 4
       for (int j = b * kRows - 1; j >= 0; --j) {
         const float decay = FastExp2(to_start);
         const float k = key(j) * decay;
