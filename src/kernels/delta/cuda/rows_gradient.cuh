@@ -302,20 +302,18 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
       MultiplyAdd(dk[n + 1], b, right[1]);
     }
   }
-  ForPairs<kColumns>([&](int n, int row, int col, int i) {
-    const int r = first + row;
-    const int64_t c = channel + left + col;
-    if (call.group == 1) {
-      StoreRowPair<T>(tensors.grad_queries, chunk, r, head, c, dq[n][i],
-                      dq[n][i + 1]);
-      StoreRowPair<T>(tensors.grad_keys, chunk, r, head, c, dk[n][i],
-                      dk[n][i + 1]);
-    } else {
-      const int64_t to = (at * kChunk + r) * kKey + c;
+  if (call.group == 1) {
+    const int64_t column = channel + left;
+    StoreRows<T>(tensors.grad_queries, chunk, first, head, column, dq);
+    StoreRows<T>(tensors.grad_keys, chunk, first, head, column, dk);
+  } else {
+    ForPairs<kColumns>([&](int n, int row, int col, int i) {
+      const int64_t to =
+          (at * kChunk + first + row) * kKey + channel + left + col;
       StorePair(workspace.query_parts + to, dq[n][i], dq[n][i + 1]);
       StorePair(workspace.key_parts + to, dk[n][i], dk[n][i + 1]);
-    }
-  });
+    });
+  }
 
   store_betas();
   if (!gated) return;
