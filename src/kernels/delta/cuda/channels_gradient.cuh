@@ -65,6 +65,7 @@ __global__ void __launch_bounds__(kKey)
   float* key_weights = SharedAt<float>(kShared.key_weights);
   float* later = SharedAt<float>(kShared.later) + channel;
   const float* weights = workspace.pair_weights + at * 2 * kChunk * kChunk;
+#pragma unroll 8
   for (int i = threadIdx.x; i < kChunk * kChunk; i += kKey) {
     const int to = i % kChunk * kScoreStride + i / kChunk;
     query_weights[to] = weights[i];
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kKey)
 #pragma unroll
     for (int b = kBlocks - 1; b >= 0; --b) {
       totals[b] = ends[b] = 0;
-#pragma unroll 4
+#pragma unroll 8
       for (int i = kRows - 1; i >= 0; --i) {
         const int row = b * kRows + i;
         ends[b] = FusedMultiplyAdd(key(row) * FastExp2(to_end),
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kKey)
         dq[i] = dp[i] = 0;
       }
       float to_start = 0;  // gates from a key to the block's start
-#pragma unroll 1
+#pragma unroll 4
       for (int j = b * kRows - 1; j >= 0; --j) {
         const float decay = FastExp2(to_start);
         const float k = key(j) * decay;

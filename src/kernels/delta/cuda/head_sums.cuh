@@ -15,8 +15,8 @@ __global__ void __launch_bounds__(kThreads)
   const ChunkRows chunk = ChunkOf(span, index);
   const int64_t head = blockIdx.y;
   if (chunk.rows == 0) {
-    ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
-    ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
+    ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head, 0);
+    ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head, 0);
     return;
   }
   const int64_t at =
@@ -38,8 +38,37 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dg of a constant gate: the sum over all tokens, one block per value head.
-template <typename T>
+// dg of a gate at row `row` of the chunk: the parts of all channels.
+template <typename T, int kKey>
+__device__ __forceinline__ float GateGradient(const Workspace<T>& workspace,
+                                              int64_t at, int row) {
+  constexpr int kParts = kKey / kRowsPart;
+  float sum = 0;
+  for (int part = 0; part < kParts; ++part) {
+    sum += workspace.grad_gates[(at * kParts + part) * kChunk + row];
+  }
+  return sum;
+}
+
+// Of a gate per token: one thread for each row of a chunk.
+template <typename T, int kKey>
+__global__ void __launch_bounds__(kChunk)
+    StoreGateGradients(Call call, Workspace<T> workspace, DeviceView to) {
+  int64_t index;
+  const Span span = call.sequences.OfSlot(blockIdx.x, &index);
+  const ChunkRows chunk = ChunkOf(span, index);
+  const int64_t head = blockIdx.y;
+  const int row = threadIdx.x;
+  const float x =
+      row < chunk.rows
+          ? GateGradient<T, kKey>(workspace,
+                                  chunk.slot * call.value_heads + head, row)
+          : 0.0f;
+  StoreScalarRow(to, chunk, head, x);
+}
+
+// Of a constant gate: the sum over all tokens, one block per value head.
+template <typename T, int kKey>
 __global__ void __launch_bounds__(kThreads)
     SumGateGradients(Call call, Workspace<T> workspace, float* to) {
   const int64_t head = blockIdx.x;
@@ -49,9 +78,10 @@ __global__ void __launch_bounds__(kThreads)
     int64_t index;
     const Span span = call.sequences.OfSlot(slot, &index);
     const ChunkRows chunk = ChunkOf(span, index);
-    const float* from =
-        workspace.grad_gates + (slot * call.value_heads + head) * kChunk;
-    for (int i = 0; i < chunk.rows; ++i) sum += from[i];
+    for (int i = 0; i < chunk.rows; ++i) {
+      sum +=
+          GateGradient<T, kKey>(workspace, slot * call.value_heads + head, i);
+    }
   }
   double* sums = SharedAt<double>(0);
   sums[threadIdx.x] = sum;

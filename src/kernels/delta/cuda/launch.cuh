@@ -68,7 +68,6 @@ inline WorkspaceNeeds NeedsOf(const RecurrentInputs& in, bool gradient) {
   needs.key = in.queries.size[3] <= 64 ? 64 : 128;
   needs.vector = in.VectorGates();
   needs.gradient = gradient;
-  needs.head_gates = in.head_gates != nullptr;
   return needs;
 }
 

@@ -29,8 +29,10 @@ void ReverseOnDevice(const Call& call, const Workspace<T>& workspace,
 template <typename T, int kKey, bool kVector>
 void RowGradientsOnDevice(const Call& call, const Workspace<T>& workspace,
                           const RowsTensors& tensors, CudaStream stream) {
-  constexpr RowsShared<T, kKey> kShared;
-  Launch(&RowGradients<T, kKey, kVector>, ChunkGrid(call), dim3(kThreads),
+  constexpr RowsShared<T> kShared;
+  dim3 parts = ChunkGrid(call);
+  parts.x *= kKey / kRowsPart;
+  Launch(&RowGradients<T, kKey, kVector>, parts, dim3(kThreads),
          kShared.parts.bytes, stream, call, workspace, tensors);
   if constexpr (kVector) {
     constexpr ChannelsShared<kKey> kChannels;
@@ -84,8 +86,12 @@ void BackwardOnDevice(const RecurrentOptions& options,
          OnDevice(gradients.grad_betas)},
         stream);
     if constexpr (!kVector) {
+      if (gradients.grad_gates.data != nullptr) {
+        Launch(&StoreGateGradients<T, kKey>, ChunkGrid(call), dim3(kChunk), 0,
+               stream, call, w, OnDevice(gradients.grad_gates));
+      }
       if (gradients.grad_head_gates != nullptr) {
-        Launch(&SumGateGradients<T>,
+        Launch(&SumGateGradients<T, kKey>,
                dim3(static_cast<unsigned>(call.value_heads)), dim3(kThreads),
                kThreads * sizeof(double), stream, call, w,
                gradients.grad_head_gates);

@@ -45,9 +45,10 @@ struct PrepareChannelsShared {
     keys = rows.Take<T>(kRows);
     SharedParts anchored = rows;
     decays = rows.Take<float>(kChunk * Stride<float>(kKey));
-    query_rows = anchored.Take<T>(kRows);
-    key_rows = anchored.Take<T>(kRows);
-    columns = anchored.Take<T>(kRows);
+    // In float32: a second rounding of every number would show in the scores.
+    query_rows = anchored.Take<float>(kChunk * Stride<float>(kKey));
+    key_rows = anchored.Take<float>(kChunk * Stride<float>(kKey));
+    columns = anchored.Take<float>(kChunk * Stride<float>(kKey));
     inverse = parts.Take<float>(kScoreFloats);
     spare = parts.Take<float>(kScoreFloats);
     if (rows.bytes > parts.bytes) parts.bytes = rows.bytes;
@@ -135,9 +136,9 @@ template <typename T, int kKey>
 __device__ inline void DecayRows(const Call& call, const ChunkRows& chunk,
                                  int64_t head, const Workspace<T>& workspace,
                                  int64_t at, const T* queries, const T* keys,
-                                 float* totals, T* query_rows, T* key_rows,
-                                 T* columns) {
-  constexpr int kRows = Stride<T>(kKey);
+                                 float* totals, float* query_rows,
+                                 float* key_rows, float* columns) {
+  constexpr int kRows = Stride<T>(kKey), kAnchored = Stride<float>(kKey);
   const int channel = threadIdx.x % kKey, half_of = threadIdx.x / kKey;
   const int first = half_of * 32;
   const bool active = half_of < 2;
@@ -174,15 +175,15 @@ __device__ inline void DecayRows(const Call& call, const ChunkRows& chunk,
     workspace.start_keys[to + row * kKey] = FromFloat<T>(k * decay);
     if (i >= 16) {
       const float e = FastExp2(near);
-      const int place = (half_of * 16 + i - 16) * kRows + channel;
-      query_rows[place] = FromFloat<T>(q * e);
-      key_rows[place] = FromFloat<T>(k * e);
+      const int place = (half_of * 16 + i - 16) * kAnchored + channel;
+      query_rows[place] = q * e;
+      key_rows[place] = k * e;
     }
     if (half_of == 1) {
       const float e = FastExp2(far);
-      const int place = (32 + i) * kRows + channel;
-      query_rows[place] = FromFloat<T>(q * e);
-      key_rows[place] = FromFloat<T>(k * e);
+      const int place = (32 + i) * kAnchored + channel;
+      query_rows[place] = q * e;
+      key_rows[place] = k * e;
     }
   }
   // After a token, to the end of 16 and of 32 tokens, and of the chunk.
@@ -195,11 +196,10 @@ __device__ inline void DecayRows(const Call& call, const ChunkRows& chunk,
     workspace.end_keys[to + row * kKey] =
         FromFloat<T>(k * FastExp2(half_of == 1 ? far : far + other));
     if (i < 16) {
-      columns[(half_of * 16 + i) * kRows + channel] =
-          FromFloat<T>(k * FastExp2(near));
+      columns[(half_of * 16 + i) * kAnchored + channel] = k * FastExp2(near);
     }
     if (half_of == 0) {
-      columns[(32 + i) * kRows + channel] = FromFloat<T>(k * FastExp2(far));
+      columns[(32 + i) * kAnchored + channel] = k * FastExp2(far);
     }
     near += gates[i];
     far += gates[i];
@@ -210,7 +210,7 @@ template <typename T, int kKey, bool kGradient>
 __global__ void __launch_bounds__(kThreads)
     PrepareChannels(Call call, Workspace<T> workspace) {
   constexpr PrepareChannelsShared<T, kKey> kShared;
-  constexpr int kRows = Stride<T>(kKey), kDecays = Stride<float>(kKey);
+  constexpr int kDecays = Stride<float>(kKey);
   const int64_t head = blockIdx.y;
   int64_t index;
   const Span span = call.sequences.OfSlot(blockIdx.x, &index);
@@ -227,6 +227,7 @@ __global__ void __launch_bounds__(kThreads)
   StartRows<kKey>(queries, call.queries, chunk, call.KeyHead(head), 0);
   StartRows<kKey>(keys, call.keys, chunk, call.KeyHead(head), 0);
   CommitCopies();
+#pragma unroll 8
   for (int i = threadIdx.x; i < kChunk * kKey; i += kThreads) {
     const int row = i / kKey, channel = i % kKey;
     decays[row * kDecays + channel] =
@@ -247,9 +248,9 @@ __global__ void __launch_bounds__(kThreads)
   SyncBlock();
   DiagonalScores<T, kKey>(queries, keys, decays, scores, x, diagonal);
   SyncBlock();
-  T* query_rows = SharedAt<T>(kShared.query_rows);
-  T* key_rows = SharedAt<T>(kShared.key_rows);
-  T* columns = SharedAt<T>(kShared.columns);
+  float* query_rows = SharedAt<float>(kShared.query_rows);
+  float* key_rows = SharedAt<float>(kShared.key_rows);
+  float* columns = SharedAt<float>(kShared.columns);
   DecayRows<T, kKey>(call, chunk, head, workspace, at, queries, keys,
                      SharedAt<float>(kShared.totals), query_rows, key_rows,
                      columns);
@@ -258,9 +259,10 @@ __global__ void __launch_bounds__(kThreads)
     const AnchoredPair pair = PairAt(i / 2);
     float d[2][4];
     Clear(d);
-    AddProduct(d, Operand<T, false>{i % 2 == 0 ? query_rows : key_rows, kRows},
-               pair.row_place * 16, Operand<T, true>{columns, kRows},
-               pair.column_place * 16, 0, kKey);
+    AddProduct(
+        d, Operand<float, false>{i % 2 == 0 ? query_rows : key_rows, kDecays},
+        pair.row_place * 16, Operand<float, true>{columns, kDecays},
+        pair.column_place * 16, 0, kKey);
     float* to = Block(i % 2 == 0 ? scores : x, pair.row, pair.column);
     ForPairs<2>([&](int n, int row, int column, int m) {
       StorePair(to + row * kScoreStride + column, d[n][m], d[n][m + 1]);

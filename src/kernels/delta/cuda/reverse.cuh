@@ -171,11 +171,12 @@ __global__ void __launch_bounds__(kThreads)
                                     FusedMultiplyAdd(d[n][i], x.x, dot[i / 2]));
       const float beta = betas[first + row];
       const float a = beta * d[n][i], b = beta * d[n][i + 1];
-      StoreRowPair<T>(tensors.grad_values, chunk, first + row, head,
-                      column + left + col, a, b);
       const float from_start = kVector ? 1.0f : factors[first + row];
       StorePair(grad_values + at_pair, -from_start * a, -from_start * b);
+      d[n][i] = a;
+      d[n][i + 1] = b;
     });
+    StoreRows<T>(tensors.grad_values, chunk, first, head, column + left, d);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       dot[i] += ShuffleXor(dot[i], 1);

@@ -18,25 +18,25 @@ namespace tarn::cuda::delta {
 // kVector: gates per channel weigh the pairs later (channels_gradient.cuh).
 // What they need goes to the workspace: the states' terms, dP and dX.
 template <typename T, int kKey, bool kVector>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 2 : 1)
     RowGradients(Call call, Workspace<T> workspace, RowsTensors tensors) {
-  using Shared = RowsShared<T, kKey>;
+  using Shared = RowsShared<T>;
   constexpr Shared kShared;
-  constexpr int kPiece = Shared::kPiece, kStages = Shared::kStages;
-  constexpr int kColumns = kKey / 16;  // of 8, half of a row
-  constexpr int kRows = Stride<T>(kKey), kValues = Stride<T>(kPiece);
+  constexpr int kPiece = Shared::kPiece, kParts = kKey / kRowsPart;
+  constexpr int kColumns = kRowsPart / 16;  // of 8, half of a row
+  constexpr int kRows = Stride<T>(kRowsPart), kValues = Stride<T>(kPiece);
   constexpr int kScores = Stride<T>(kChunk);
   const int64_t head = blockIdx.y, key_head = call.KeyHead(head);
   const bool gated = call.gates.data != nullptr || call.head_gates != nullptr;
   int64_t index;
-  const Span span = call.sequences.OfSlot(blockIdx.x, &index);
+  const Span span = call.sequences.OfSlot(blockIdx.x / kParts, &index);
   const ChunkRows chunk = ChunkOf(span, index);
+  const int64_t part = blockIdx.x % kParts, channel = part * kRowsPart;
   if (chunk.rows == 0) {
-    if (!kVector) StoreScalarRow(tensors.grad_gates, chunk, head, 0.0f);
-    StoreScalarRow(tensors.grad_betas, chunk, head, 0.0f);
+    if (part == 0) StoreScalarRow(tensors.grad_betas, chunk, head, 0.0f);
     if (!kVector && call.group == 1) {
-      ZeroKeyRows<T, kKey>(tensors.grad_queries, chunk, head);
-      ZeroKeyRows<T, kKey>(tensors.grad_keys, chunk, head);
+      ZeroKeyRows<T, kRowsPart>(tensors.grad_queries, chunk, head, channel);
+      ZeroKeyRows<T, kRowsPart>(tensors.grad_keys, chunk, head, channel);
     }
     return;
   }
@@ -47,33 +47,30 @@ __global__ void __launch_bounds__(kThreads)
   double* sums = SharedAt<double>(kShared.sums);
   float* factors = SharedAt<float>(kShared.factors);
   float* rows = SharedAt<float>(kShared.rows);
-  const auto start = [&](int64_t piece) {
-    const size_t stage =
-        kShared.first_stage + piece % kStages * kShared.stage_bytes;
-    const int64_t column = piece * kPiece;
-    StartRows<kPiece>(SharedAt<T>(stage + kShared.grad_out), tensors.grad_out,
-                      chunk, head, column);
-    StartRows<kPiece>(SharedAt<T>(stage + kShared.grad_values),
-                      tensors.grad_values, chunk, head, column);
+  const int64_t states_at = (at * kKey + channel) * padded_value;
+  T* grad_out = SharedAt<T>(kShared.grad_out);
+  T* grad_values = SharedAt<T>(kShared.grad_values);
+  T* residuals = SharedAt<T>(kShared.residuals);
+  T* states = SharedAt<T>(kShared.states);
+  T* grad_states = SharedAt<T>(kShared.grad_states);
+  const auto start = [&](int64_t column) {
+    const int64_t columns = padded_value - column;
+    StartRows<kPiece>(grad_out, tensors.grad_out, chunk, head, column);
+    StartRows<kPiece>(grad_values, tensors.grad_values, chunk, head, column);
     StartPadded<kChunk, kPiece>(
-        SharedAt<T>(stage + kShared.residuals),
-        workspace.residuals + at * kChunk * padded_value + column, padded_value,
-        padded_value - column);
-    StartPadded<kKey, kPiece>(
-        SharedAt<T>(stage + kShared.states),
-        workspace.states + at * kKey * padded_value + column, padded_value,
-        padded_value - column);
-    StartPadded<kKey, kPiece>(
-        SharedAt<T>(stage + kShared.grad_states),
-        workspace.grad_states + at * kKey * padded_value + column, padded_value,
-        padded_value - column);
+        residuals, workspace.residuals + at * kChunk * padded_value + column,
+        padded_value, columns);
+    StartPadded<kRowsPart, kPiece>(
+        states, workspace.states + states_at + column, padded_value, columns);
+    StartPadded<kRowsPart, kPiece>(grad_states,
+                                   workspace.grad_states + states_at + column,
+                                   padded_value, columns);
     CommitCopies();
   };
   if constexpr (!kVector) {
-    StartRows<kKey>(queries, call.queries, chunk, key_head, 0);
-    StartRows<kKey>(keys, call.keys, chunk, key_head, 0);
+    StartRows<kRowsPart>(queries, call.queries, chunk, key_head, channel);
+    StartRows<kRowsPart>(keys, call.keys, chunk, key_head, channel);
   }
-  const int64_t pieces = (padded_value + kPiece - 1) / kPiece;
   start(0);
   const int warp = WarpIndex(), lane = WarpLane();
   if constexpr (kVector) {
@@ -86,9 +83,9 @@ __global__ void __launch_bounds__(kThreads)
     MakeFactors(call, chunk, head, sums, factors, nullptr);
   }
 
-  // This warp's rows, and its half of the columns of [64, K] and [64, 64].
+  // This warp's rows, and its half of the columns of [64, 64].
   const int first = warp % 4 * 16, half_of = warp / 4;
-  const int left = half_of * (kKey / 2), score_left = half_of * 32;
+  const int left = half_of * 32;
   float dq[kColumns][4], past[kColumns][4], dk[kColumns][4];
   float dp[4][4], dx[4][4];
   Clear(dq);
@@ -97,21 +94,11 @@ __global__ void __launch_bounds__(kThreads)
   Clear(dp);
   Clear(dx);
   float through = 0;  // S . dS
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    if (kStages == 2 && piece + 1 < pieces) {
-      start(piece + 1);
-      WaitCopies<1>();
-    } else {
-      WaitCopies<0>();
-    }
+  for (int64_t column = 0; column < padded_value; column += kPiece) {
+    WaitCopies<0>();
     SyncBlock();
-    const size_t stage =
-        kShared.first_stage + piece % kStages * kShared.stage_bytes;
-    const T* grad_out = SharedAt<T>(stage + kShared.grad_out);
-    const T* grad_values = SharedAt<T>(stage + kShared.grad_values);
-    const T* residuals = SharedAt<T>(stage + kShared.residuals);
-    const T* states = SharedAt<T>(stage + kShared.states);
-    const T* grad_states = SharedAt<T>(stage + kShared.grad_states);
+    const int columns = static_cast<int>(
+        padded_value - column < kPiece ? padded_value - column : kPiece);
     if constexpr (Shared::kWide) {
       // One operand after the other: three at once do not fit the registers.
       const auto left_of = [](const T* x) {
@@ -119,14 +106,14 @@ __global__ void __launch_bounds__(kThreads)
       };
       const Operand<T, true> s = {states, kValues}, ds = {grad_states, kValues};
       const Operand<T, true> r = {residuals, kValues};
-      AddProduct(dq, left_of(grad_out), first, s, left, 0, kPiece);
-      AddProduct(past, left_of(grad_values), first, s, left, 0, kPiece);
-      AddProduct(dk, left_of(residuals), first, ds, left, 0, kPiece);
-      AddProduct(dp, left_of(grad_out), first, r, score_left, 0, kPiece);
-      AddProduct(dx, left_of(grad_values), first, r, score_left, 0, kPiece);
+      AddProduct(dq, left_of(grad_out), first, s, left, 0, columns);
+      AddProduct(past, left_of(grad_values), first, s, left, 0, columns);
+      AddProduct(dk, left_of(residuals), first, ds, left, 0, columns);
+      AddProduct(dp, left_of(grad_out), first, r, left, 0, columns);
+      AddProduct(dx, left_of(grad_values), first, r, left, 0, columns);
     } else {
 #pragma unroll 1
-      for (int k = 0; k < kPiece; k += 16) {
+      for (int k = 0; k < columns; k += 16) {
         FragmentA<T> out, value, written;
         LoadLeft<false>(out, grad_out, kValues, first, k);
         LoadLeft<false>(value, grad_values, kValues, first, k);
@@ -146,7 +133,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int n = 0; n < 4; n += 2) {
           FragmentB<T> b[2];
-          LoadRight<true>(b, residuals, kValues, k, score_left + 8 * n);
+          LoadRight<true>(b, residuals, kValues, k, left + 8 * n);
           MultiplyAdd(dp[n], out, b[0]);
           MultiplyAdd(dp[n + 1], out, b[1]);
           MultiplyAdd(dx[n], value, b[0]);
@@ -156,7 +143,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     if constexpr (kVector) {
       // The threads of a channel are neighbours.
-      constexpr int kShare = kThreads / kKey;
+      constexpr int kShare = kThreads / kRowsPart;
       const int offset = static_cast<int>(threadIdx.x) / kShare * kValues +
                          static_cast<int>(threadIdx.x) % kShare * 2;
       for (int i = 0; i < kPiece; i += 2 * kShare) {
@@ -166,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
             FusedMultiplyAdd(x.x, y.x, FusedMultiplyAdd(x.y, y.y, through));
       }
     } else if (gated) {
-      for (int i = threadIdx.x; i < kKey * kPiece / 2; i += kThreads) {
+      for (int i = threadIdx.x; i < kRowsPart * kPiece / 2; i += kThreads) {
         const int offset = i / (kPiece / 2) * kValues + i % (kPiece / 2) * 2;
         const float2 x = LoadPair(states + offset);
         const float2 y = LoadPair(grad_states + offset);
@@ -175,11 +162,11 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
     SyncBlock();
-    if (kStages == 1 && piece + 1 < pieces) start(piece + 1);
+    if (column + kPiece < padded_value) start(column + kPiece);
   }
 
   const auto store_betas = [&] {
-    if (threadIdx.x >= kChunk) return;
+    if (threadIdx.x >= kChunk || part != 0) return;
     float sum = 0;
     for (int64_t tile = 0; tile < tiles; ++tile) {
       sum += workspace.grad_betas[(at * tiles + tile) * kChunk + threadIdx.x];
@@ -187,51 +174,59 @@ __global__ void __launch_bounds__(kThreads)
     StoreScalarRow(tensors.grad_betas, chunk, head, sum);
   };
   if constexpr (kVector) {
-    StoreStateTerms<kColumns, kKey>(call, workspace, at, factors, first, left,
-                                    dq, past, dk);
-    StorePairWeights(call, workspace, at, factors, first, score_left, dp, dx);
-    constexpr int kShare = kThreads / kKey;
+    StoreStateTerms<kColumns, kKey>(call, workspace, at, factors, first,
+                                    static_cast<int>(channel) + left, dq, past,
+                                    dk);
+    if (part == 0) {
+      StorePairWeights(call, workspace, at, factors, first, left, dp, dx);
+    }
+    constexpr int kShare = kThreads / kRowsPart;
 #pragma unroll
     for (int mask = 1; mask < kShare; mask *= 2) {
       through += ShuffleXor(through, mask);
     }
     if (threadIdx.x % kShare == 0) {
-      workspace.state_dots[at * kKey + threadIdx.x / kShare] = through;
+      workspace.state_dots[at * kKey + channel + threadIdx.x / kShare] =
+          through;
     }
     store_betas();
     return;
   }
 
   // The weights of pairs: dP E and dX E, and what they give the gates.
-  T* query_weights = SharedAt<T>(kShared.first_stage + kShared.query_weights);
-  T* key_weights = SharedAt<T>(kShared.first_stage + kShared.key_weights);
-  float* pairs = SharedAt<float>(kShared.first_stage + kShared.pairs);
+  T* query_weights = SharedAt<T>(kShared.query_weights);
+  T* key_weights = SharedAt<T>(kShared.key_weights);
+  float* pairs = SharedAt<float>(kShared.pairs);
   const float* betas = factors + 2 * kChunk;
-  float qk[4][4], kk[4][4];
-  Clear(qk);
-  Clear(kk);
-  if (gated) {
-    const Operand<T, true> right = {keys, kRows};
-    AddProduct(qk, Operand<T, false>{queries, kRows}, first, right, score_left,
-               0, kKey);
-    AddProduct(kk, Operand<T, false>{keys, kRows}, first, right, score_left, 0,
-               kKey);
-  }
-  ForPairs<4>([&](int n, int row, int col, int i) {
-    const int r = first + row, c = score_left + col;
-    float weight[2], past_weight[2], pair[2];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
-      const int j = c + m;
-      const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
-      weight[m] = j <= r ? dp[n][i + m] * e * call.scale : 0.0f;
-      past_weight[m] = j < r ? -dx[n][i + m] * e : 0.0f;
-      pair[m] = weight[m] * qk[n][i + m] + past_weight[m] * kk[n][i + m];
+  for (int m = 0; m < 4; m += 2) {  // few scores at a time: registers
+    const int column = left + 8 * m;
+    float qk[2][4], kk[2][4];
+    Clear(qk);
+    Clear(kk);
+    if (gated) {
+      const Operand<T, true> right = {keys, kRows};
+      AddProduct(qk, Operand<T, false>{queries, kRows}, first, right, column, 0,
+                 kRowsPart);
+      AddProduct(kk, Operand<T, false>{keys, kRows}, first, right, column, 0,
+                 kRowsPart);
     }
-    StorePair(query_weights + r * kScores + c, weight[0], weight[1]);
-    StorePair(key_weights + r * kScores + c, past_weight[0], past_weight[1]);
-    if (gated) StorePair(pairs + r * kScoreStride + c, pair[0], pair[1]);
-  });
+    ForPairs<2>([&](int n, int row, int col, int i) {
+      const int r = first + row, c = column + col;
+      float weight[2], past_weight[2], pair[2];
+#pragma unroll
+      for (int l = 0; l < 2; ++l) {
+        const int j = c + l;
+        const float e = j <= r ? DecayBetween(sums, r, j) * betas[j] : 0.0f;
+        weight[l] = j <= r ? dp[m + n][i + l] * e * call.scale : 0.0f;
+        past_weight[l] = j < r ? -dx[m + n][i + l] * e : 0.0f;
+        pair[l] = weight[l] * qk[n][i + l] + past_weight[l] * kk[n][i + l];
+      }
+      StorePair(query_weights + r * kScores + c, weight[0], weight[1]);
+      StorePair(key_weights + r * kScores + c, past_weight[0], past_weight[1]);
+      if (gated) StorePair(pairs + r * kScoreStride + c, pair[0], pair[1]);
+    });
+  }
 
   // The states' terms of dq and dk, and what they give the gates.
   float reads[2] = {0, 0}, writes[2] = {0, 0};
@@ -307,19 +302,18 @@ __global__ void __launch_bounds__(kThreads)
       MultiplyAdd(dk[n + 1], b, right[1]);
     }
   }
-  ForPairs<kColumns>([&](int n, int row, int col, int i) {
-    const int r = first + row, c = left + col;
-    if (call.group == 1) {
-      StoreRowPair<T>(tensors.grad_queries, chunk, r, head, c, dq[n][i],
-                      dq[n][i + 1]);
-      StoreRowPair<T>(tensors.grad_keys, chunk, r, head, c, dk[n][i],
-                      dk[n][i + 1]);
-    } else {
-      const int64_t to = (at * kChunk + r) * kKey + c;
+  if (call.group == 1) {
+    const int64_t column = channel + left;
+    StoreRows<T>(tensors.grad_queries, chunk, first, head, column, dq);
+    StoreRows<T>(tensors.grad_keys, chunk, first, head, column, dk);
+  } else {
+    ForPairs<kColumns>([&](int n, int row, int col, int i) {
+      const int64_t to =
+          (at * kChunk + first + row) * kKey + channel + left + col;
       StorePair(workspace.query_parts + to, dq[n][i], dq[n][i + 1]);
       StorePair(workspace.key_parts + to, dk[n][i], dk[n][i + 1]);
-    }
-  });
+    });
+  }
 
   store_betas();
   if (!gated) return;
@@ -327,12 +321,10 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kWarps; ++i) all += SharedAt<float>(kShared.dots)[i];
   float* gates = SharedAt<float>(kShared.gates);
   GateSums(pairs, rows, factors[kChunk - 1] * all,
-           SharedAt<float>(kShared.first_stage + kShared.pair_parts), gates);
+           SharedAt<float>(kShared.pair_parts), gates);
   if (threadIdx.x >= kChunk) return;
-  StoreScalarRow(tensors.grad_gates, chunk, head, gates[threadIdx.x]);
-  if (call.head_gates != nullptr) {
-    workspace.grad_gates[at * kChunk + threadIdx.x] = gates[threadIdx.x];
-  }
+  workspace.grad_gates[(at * kParts + part) * kChunk + threadIdx.x] =
+      gates[threadIdx.x];
 }
 
 }  // namespace tarn::cuda::delta

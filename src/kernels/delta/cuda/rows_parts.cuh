@@ -12,15 +12,18 @@ struct RowsTensors {
   DeviceView grad_queries, grad_keys, grad_gates, grad_betas;
 };
 
-template <typename T, int kKey>
+// Channels of a block: half of 128, so that two blocks of 16-bit numbers run at
+// a time, one computing while the other loads.
+constexpr int kRowsPart = 64;
+
+template <typename T>
 struct RowsShared {
   static constexpr bool kWide = std::is_same_v<T, float>;
-  static constexpr int kPiece = kWide ? 32 : 64;  // columns of values at a time
-  static constexpr int kStages = kWide ? 1 : 2;
+  static constexpr int kPiece = kWide ? 64 : 128;  // columns of values at once
   SharedParts parts;
   size_t queries, keys, sums, factors, rows, gates, dots;
-  size_t grad_out, grad_values, residuals, states, grad_states, stage_bytes;
-  size_t first_stage, query_weights, key_weights, pairs, pair_parts;
+  size_t grad_out, grad_values, residuals, states, grad_states;
+  size_t query_weights, key_weights, pairs, pair_parts;
   __host__ __device__ constexpr RowsShared()
       : parts(),
         queries(),
@@ -35,15 +38,13 @@ struct RowsShared {
         residuals(),
         states(),
         grad_states(),
-        stage_bytes(),
-        first_stage(),
         query_weights(),
         key_weights(),
         pairs(),
         pair_parts() {
-    constexpr int kRows = kChunk * Stride<T>(kKey);
+    constexpr int kRows = kChunk * Stride<T>(kRowsPart);
     constexpr int kValues = kChunk * Stride<T>(kPiece);
-    constexpr int kState = kKey * Stride<T>(kPiece);
+    constexpr int kState = kRowsPart * Stride<T>(kPiece);
     queries = parts.Take<T>(kRows);
     keys = parts.Take<T>(kRows);
     sums = parts.Take<double>(kChunk);
@@ -51,22 +52,18 @@ struct RowsShared {
     rows = parts.Take<float>(4 * kChunk);
     gates = parts.Take<float>(kChunk);
     dots = parts.Take<float>(kWarps);
-    first_stage = parts.bytes;
-    SharedParts stage;
-    grad_out = stage.Take<T>(kValues);
-    grad_values = stage.Take<T>(kValues);
-    residuals = stage.Take<T>(kValues);
-    states = stage.Take<T>(kState);
-    grad_states = stage.Take<T>(kState);
-    stage_bytes = stage.bytes;
-    // What follows the pieces takes their place.
-    SharedParts after;
+    SharedParts after = parts;
+    grad_out = parts.Take<T>(kValues);
+    grad_values = parts.Take<T>(kValues);
+    residuals = parts.Take<T>(kValues);
+    states = parts.Take<T>(kState);
+    grad_states = parts.Take<T>(kState);
+    // What follows the last piece takes its place.
     query_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
     key_weights = after.Take<T>(kChunk * Stride<T>(kChunk));
     pairs = after.Take<float>(kScoreFloats);
     pair_parts = after.Take<float>(4 * kChunk);
-    const size_t stages = stage.bytes * kStages;
-    parts.bytes += after.bytes > stages ? after.bytes : stages;
+    if (after.bytes > parts.bytes) parts.bytes = after.bytes;
   }
 };
 
@@ -81,12 +78,14 @@ __device__ inline void StoreScalarRow(const DeviceView& view,
                  row < chunk.rows ? x : 0.0f);
 }
 
-template <typename T, int kKey>
+// The same for `kWidth` channels of queries or keys.
+template <typename T, int kWidth>
 __device__ inline void ZeroKeyRows(const DeviceView& view,
-                                   const ChunkRows& chunk, int64_t head) {
-  for (int i = threadIdx.x; i < kChunk * kKey / 2; i += kThreads) {
-    StoreRowPair<T>(view, chunk, i / (kKey / 2), head, i % (kKey / 2) * 2, 0.0f,
-                    0.0f);
+                                   const ChunkRows& chunk, int64_t head,
+                                   int64_t channel) {
+  for (int i = threadIdx.x; i < kChunk * kWidth / 2; i += kThreads) {
+    StoreRowPair<T>(view, chunk, i / (kWidth / 2), head,
+                    channel + i % (kWidth / 2) * 2, 0.0f, 0.0f);
   }
 }
 

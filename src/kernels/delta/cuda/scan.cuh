@@ -244,10 +244,7 @@ __global__ void __launch_bounds__(kThreads, kRebuild && sizeof(T) == 2 ? 2 : 1)
       AddProduct(
           out, Operand<T, false>{SharedAt<T>(stage + kShared.scores), kScores},
           first, Operand<T, false>{written, kStride}, left, 0, first + 16);
-      ForPairs<2>([&](int n, int row, int col, int i) {
-        StoreRowPair<T>(outputs.out, chunk, first + row, head,
-                        column + left + col, out[n][i], out[n][i + 1]);
-      });
+      StoreRows<T>(outputs.out, chunk, first, head, column + left, out);
     }
     if (kStages == 1) {
       SyncBlock();

@@ -206,6 +206,24 @@ __device__ __forceinline__ void StartRows(T* tile, const DeviceView& view,
   constexpr int kStride = Stride<T>(kWidth);
   constexpr int kVector = 16 / sizeof(T), kVectors = kWidth / kVector;
   const int64_t columns = view.width - column;
+  if (view.vectors && chunk.rows == kChunk && columns >= kWidth) {
+    // Whole chunks, nearly all: pieces of 16 bytes a constant distance apart.
+    constexpr int kPieces = kChunk * kVectors / kThreads;
+    constexpr int kRowsApart = kThreads / kVectors;
+    static_assert(kPieces * kThreads == kChunk * kVectors);
+    const int row = threadIdx.x / kVectors,
+              at = threadIdx.x % kVectors * kVector;
+    const T* from = view.Row<T>(chunk.batch, chunk.first, head) + column +
+                    row * view.stride[1] + at;
+    T* to = tile + row * kStride + at;
+    const int64_t apart = kRowsApart * view.stride[1];
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i) {
+      CopyAsync16(to + i * kRowsApart * kStride, from);
+      from += apart;
+    }
+    return;
+  }
   if (view.vectors) {
     const T* from = view.Row<T>(chunk.batch, chunk.first, head) + column;
 #pragma unroll 4
@@ -237,10 +255,16 @@ template <int kRows, int kWidth, typename T>
 __device__ __forceinline__ void StartTile(T* tile, const T* from,
                                           int64_t stride = kWidth) {
   constexpr int kVector = 16 / sizeof(T), kVectors = kWidth / kVector;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
-    const int row = i / kVectors, at = i % kVectors * kVector;
-    CopyAsync16(tile + row * Stride<T>(kWidth) + at, from + row * stride + at);
+  constexpr int kPieces = kRows * kVectors / kThreads;
+  constexpr int kRowsApart = kThreads / kVectors;
+  static_assert(kPieces * kThreads == kRows * kVectors);
+  const int row = threadIdx.x / kVectors, at = threadIdx.x % kVectors * kVector;
+  from += row * stride + at;
+  tile += row * Stride<T>(kWidth) + at;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    CopyAsync16(tile + i * kRowsApart * Stride<T>(kWidth), from);
+    from += kRowsApart * stride;
   }
 }
 
@@ -263,11 +287,16 @@ template <int kRows, int kWidth, typename T>
 __device__ __forceinline__ void StoreTile(const T* tile, T* to,
                                           int64_t stride = kWidth) {
   constexpr int kVector = 16 / sizeof(T), kVectors = kWidth / kVector;
-#pragma unroll 4
-  for (int i = threadIdx.x; i < kRows * kVectors; i += kThreads) {
-    const int row = i / kVectors, at = i % kVectors * kVector;
-    Store(to + row * stride + at,
-          Load<uint4>(tile + row * Stride<T>(kWidth) + at));
+  constexpr int kPieces = kRows * kVectors / kThreads;
+  constexpr int kRowsApart = kThreads / kVectors;
+  static_assert(kPieces * kThreads == kRows * kVectors);
+  const int row = threadIdx.x / kVectors, at = threadIdx.x % kVectors * kVector;
+  to += row * stride + at;
+  tile += row * Stride<T>(kWidth) + at;
+#pragma unroll
+  for (int i = 0; i < kPieces; ++i) {
+    Store(to, Load<uint4>(tile + i * kRowsApart * Stride<T>(kWidth)));
+    to += kRowsApart * stride;
   }
 }
 
@@ -287,6 +316,32 @@ __device__ __forceinline__ void StoreRowPair(const DeviceView& view,
   }
   to[0] = FromFloat<T>(first);
   if (column + 1 < view.width) to[1] = FromFloat<T>(second);
+}
+
+// Accumulators [16, 8 kColumns] of a warp into the rows from `first` on of the
+// chunk, columns from an even `column` on.
+template <typename T, int kColumns>
+__device__ __forceinline__ void StoreRows(const DeviceView& view,
+                                          const ChunkRows& chunk, int first,
+                                          int64_t head, int64_t column,
+                                          const float (&d)[kColumns][4]) {
+  if (view.vectors && chunk.rows == kChunk &&
+      column + 8 * kColumns <= view.width) {
+    const int group = WarpLane() / 4, pair = WarpLane() % 4 * 2;
+    T* to = view.Row<T>(chunk.batch, chunk.first + first + group, head) +
+            column + pair;
+    T* low = to + 8 * view.stride[1];
+#pragma unroll
+    for (int n = 0; n < kColumns; ++n) {
+      StorePair(to + 8 * n, d[n][0], d[n][1]);
+      StorePair(low + 8 * n, d[n][2], d[n][3]);
+    }
+    return;
+  }
+  ForPairs<kColumns>([&](int n, int row, int col, int i) {
+    StoreRowPair<T>(view, chunk, first + row, head, column + col, d[n][i],
+                    d[n][i + 1]);
+  });
 }
 
 // Parts of dynamic shared memory, one after the other.

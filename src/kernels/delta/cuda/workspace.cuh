@@ -26,8 +26,8 @@ struct Workspace {
   float* end_decays = nullptr;
 
   // The gradient alone: (I + Diag(beta) X)^-1 [64, 64], R [64, V], S and dS
-  // [K, V] as operands of products, parts of dbeta [tiles, 64], dg [64] of a
-  // constant gate; K, V padded.
+  // [K, V] as operands of products, parts of dbeta [tiles, 64] and of dg [K /
+  // 64, 64]; K, V padded.
   T *solve_left = nullptr, *residuals = nullptr;
   T *states = nullptr, *grad_states = nullptr;
   float *grad_betas = nullptr, *grad_gates = nullptr;
@@ -43,7 +43,7 @@ struct Workspace {
 // What a call needs of it.
 struct WorkspaceNeeds {
   int key = 128;  // padded K
-  bool vector = false, gradient = false, head_gates = false;
+  bool vector = false, gradient = false;
   int64_t checkpoints = 0;  // states
 };
 
@@ -76,7 +76,8 @@ Workspace<T> LayOut(const Call& call, const WorkspaceNeeds& needs, void* base,
   take(w.states, needs.gradient, chunks * key * value);
   take(w.grad_states, needs.gradient, chunks * key * value);
   take(w.grad_betas, needs.gradient, chunks * tiles * kChunk);
-  take(w.grad_gates, needs.gradient && needs.head_gates, chunks * kChunk);
+  take(w.grad_gates, needs.gradient && !needs.vector,
+       chunks * kChunk * key / 64);
   const bool grouped = needs.gradient && call.group > 1;
   take(w.query_parts, grouped, chunks * kChunk * key);
   take(w.key_parts, grouped, chunks * kChunk * key);
