@@ -1,4 +1,4 @@
-#include "kernels/cuda/sweep.cuh"
+#include "kernels/cuda/sweep_kernel.cuh"
 #include "kernels/cuda/sweep_types.h"
 
 namespace tarn::cuda {
