@@ -1,7 +1,7 @@
-// What a block of the kernels of sweep.h does. A block of D / 16 warps has
-// S^T's transpose spread over its registers: warp w holds rows 16 w to 16 w +
-// 15 of S [c, b] as accumulators, which are, transposed, operands of out = a
-// S^T as they are: no state goes through memory.
+// What a block of the kernels of sweep.h does. The D / 16 warps of a block hold
+// S [c, b] in their registers: warp w has rows 16 w to 16 w + 15 as
+// accumulators, whose transpose is an operand of out = a S^T as it is: inside a
+// segment the state never goes through memory.
 #pragma once
 
 #include <cmath>
