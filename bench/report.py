@@ -178,6 +178,7 @@ _SUBJECTS = {
         "family_steps",
         "family_models",
         "hybrid_models",
+        "recurrent_classes",
     ),
 }
 # What users ask first, misses included: a table and its goal.

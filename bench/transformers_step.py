@@ -69,9 +69,8 @@ def _median(call, times):
     return statistics.median(seconds)
 
 
-def main():
-    name, side, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    quick = "--quick" in sys.argv
+def prepare(side, threads):
+    """Has transformers with tarn's kernels or without, before a model's file is imported."""
     if side == "tarn":
         import tarn
 
@@ -82,12 +81,16 @@ def main():
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    model = MODELS[name](quick)
-    tokens = torch.randint(3, 8192, (1, 64 if quick else 512))
+
+
+def times(model, tokens, quick, **training):
+    """Seconds of each part, medians, and what they are of. training: options of its step."""
+    import torch
+    import transformers
 
     def step():
         model.zero_grad()
-        model(input_ids=tokens, labels=tokens).loss.backward()
+        model(input_ids=tokens, labels=tokens, **training).loss.backward()
 
     begun = time.perf_counter(), time.process_time()
     found = {
@@ -101,14 +104,27 @@ def main():
             lambda: model(input_ids=tokens, use_cache=True), 2 if quick else 3
         )
         cache = model(input_ids=tokens, use_cache=True)
-        key = "cache_params" if name == "mamba2" else "past_key_values"
-        held = {key: getattr(cache, key)}
+        keys = ("past_key_values", "cache_params", "state")
+        held = {key: getattr(cache, key) for key in keys if getattr(cache, key, None) is not None}
+        if not held:  # RecurrentGemma fills the cache that it is given
+            held = {"past_key_values": transformers.DynamicCache(config=model.config)}
+            model(input_ids=tokens, use_cache=True, **held)
         token = tokens[:, :1]
         found["decode"] = _median(
             lambda: model(input_ids=token, use_cache=True, **held), 3 if quick else 20
         )
     wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
-    print(json.dumps(found | {"cpu_per_wall": cpu / wall}))
+    return found | {"cpu_per_wall": cpu / wall}
+
+
+def main():
+    name, side, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    quick = "--quick" in sys.argv
+    prepare(side, threads)
+    import torch
+
+    tokens = torch.randint(3, 8192, (1, 64 if quick else 512))
+    print(json.dumps(times(MODELS[name](quick), tokens, quick)))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,9 @@ ALL = {
     "recurrent_forms": _own("operators against torch forms", "families", "forms"),
     "family_steps": _own("states a second at a server's batch", "family_models", "steps"),
     "family_models": _own("families at 150 M parameters", "family_models", "models"),
+    "published_models": _own("published shapes, transformers, opening", "published_models"),
     "hybrid_models": _own("transformers' own models", "hybrid_models"),
+    "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
     "fla_forms": _own("flash-linear-attention's forms against torch", "fla_forms"),
     "kernels": _own("every kernel at usual shapes", "kernels"),
 }

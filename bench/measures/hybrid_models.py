@@ -14,14 +14,13 @@ MODELS = {"qwen3_5": "Qwen3.5", "mamba2": "Mamba-2"}
 PARTS = ("training step", "prefill", "decode")
 
 
-def _run(name, side, ctx):
-    """One process of bench/transformers_step.py, whose figures are medians."""
+def run(program, words, ctx):
+    """One process of a program of bench/, whose figures are medians."""
     build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
     words = [
         sys.executable,
-        str(native.ROOT / "bench/transformers_step.py"),
-        name,
-        side,
+        str(native.ROOT / "bench" / program),
+        *words,
         str(ctx.threads),
         *(["--quick"] if ctx.quick else []),
     ]
@@ -47,7 +46,7 @@ def measure(ctx):
         runs = {"transformers": [], "tarn": []}
         for _ in range(ctx.size(3, 1)):
             for side, found in runs.items():
-                found.append(_run(name, side, ctx))
+                found.append(run("transformers_step.py", [name, side], ctx))
         for part in PARTS:
             seconds = {side: [one[part] for one in found] for side, found in runs.items()}
             for side, times in seconds.items():

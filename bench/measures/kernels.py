@@ -36,6 +36,7 @@ _OF_SEQUENCES = (
     "gate_correction",
     "gated_norm",
     "hash_buckets",
+    "mlstm_gates",
     "reformer_bias",
     "rotary_rows",
     "selective_scan",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tarn._compatibility import install_as_fast_transformers
     from tarn._fla_package import install_as_fla
     from tarn._model_files import load_model, save_model
-    from tarn._transformers import accelerate_transformers
+    from tarn._transformers import accelerate_transformers, restore_transformers
     from tarn._warnings import LayoutWarning
     from tarn.ops import LinearState
 
@@ -40,6 +40,7 @@ __all__ = [
     "install_as_fast_transformers",
     "install_as_fla",
     "load_model",
+    "restore_transformers",
     "save_model",
     "simd_target",
 ]
@@ -56,6 +57,7 @@ _PARTS = (
     "events",
     "feature_maps",
     "fla",
+    "huggingface",
     "masking",
     "models",
     "nn",
@@ -74,6 +76,7 @@ _NAMES = {
     "install_as_fast_transformers": "tarn._compatibility",
     "install_as_fla": "tarn._fla_package",
     "load_model": "tarn._model_files",
+    "restore_transformers": "tarn._transformers",
     "save_model": "tarn._model_files",
 }
 

@@ -20,7 +20,7 @@ _library.ensure()
 
 _WITH_CLASSES = ("classify", "ctc")
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)  # what the runtime reads
-_BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
+BYTE_TOKENIZER = '{"format_version": 1, "type": "byte"}\n'
 
 
 def save_model(
@@ -47,7 +47,7 @@ def save_model(
     configuration or with weights that do not match it (such as replaced
     projections: merge them first), and OSError.
     """
-    from tarn.models._config import config_text, weight_shapes
+    from tarn.models._config import config_text
 
     config: Any = getattr(module, "config", None)
     if not isinstance(config, dict) or "arch" not in config:
@@ -55,27 +55,19 @@ def save_model(
             f"save_model: module: want a model of tarn.models, got {type(module).__name__}"
         )
     tensors = module.state_dict()
-    shapes = weight_shapes(config)
-    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if given != shapes:
-        names = sorted(set(given.items()) ^ set(shapes.items()))
-        raise ValueError(
-            "save_model: module: want the weights of its configuration, got differences in "
-            + ", ".join(sorted({name for name, _ in names})[:8])
-        )
+    require_weights("save_model: module", config, tensors)
     files: dict[str, bytes] = {}
     if tokenizer is not None:
-        files = _tokenizer_files(pathlib.Path(os.fsdecode(tokenizer)))
+        files = tokenizer_files(pathlib.Path(os.fsdecode(tokenizer)))
     elif config["tokenizer"] == "byte":
-        files["tokenizer.json"] = _BYTE_TOKENIZER.encode()
+        files["tokenizer.json"] = BYTE_TOKENIZER.encode()
     elif config["tokenizer"] != "ids":
         raise ValueError(
             f"save_model: tokenizer: want a tokenizer.json of kind {config['tokenizer']!r}, got None"
         )
     folder = pathlib.Path(os.fsdecode(dir))
     folder.mkdir(parents=True, exist_ok=True)
-    ordered = {name: tensors[name].detach().float() for name in shapes}
-    write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
+    write_weights(config, tensors, folder)
     for name, data in files.items():
         write_bytes(data, folder / name)
     if config["task"] in _WITH_CLASSES:
@@ -96,7 +88,33 @@ def save_model(
     write_bytes(config_text(config).encode(), folder / "config.json")
 
 
-def _tokenizer_files(source: pathlib.Path) -> dict[str, bytes]:
+def require_weights(
+    where: str, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]
+) -> None:
+    """Raises ValueError where a model's tensors are not those of its configuration."""
+    from tarn.models._config import weight_shapes
+
+    shapes = weight_shapes(config)
+    given = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if given != shapes:
+        names = sorted({name for name, _ in set(given.items()) ^ set(shapes.items())})
+        raise ValueError(
+            f"{where}: want the weights of its configuration, got differences in "
+            + ", ".join(names[:8])
+        )
+
+
+def write_weights(
+    config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], folder: pathlib.Path
+) -> None:
+    """model.safetensors in the order of the configuration, float32."""
+    from tarn.models._config import weight_shapes
+
+    ordered = {name: tensors[name].detach().float() for name in weight_shapes(config)}
+    write_tensors(ordered, folder / "model.safetensors", {"format": "pt"})
+
+
+def tokenizer_files(source: pathlib.Path) -> dict[str, bytes]:
     """The files to copy, by name."""
     if not source.is_dir():
         return {"tokenizer.json": source.read_bytes()}

@@ -3,11 +3,13 @@
 The files of its hybrid and recurrent models look for three packages when they are
 imported: fla, mamba_ssm and causal_conv1d, none of which runs on a CPU. Modules of
 these names that hold the functions of `tarn.fla` are found in their place, and so are
-their modules, such as fla.ops.kda.gate, for models whose files are elsewhere.
+their modules, such as fla.ops.kda.gate, for models whose files are elsewhere. Five
+models look for none; `tarn._transformers_methods` replaces functions of their files.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 
@@ -46,6 +48,7 @@ def _affine_of_few_rows() -> None:
     if hasattr(forward, "__tarn__"):
         return
 
+    @functools.wraps(forward)
     def few_rows(self: torch.nn.Linear, input: torch.Tensor) -> torch.Tensor:
         weight = self.weight
         if (
@@ -66,11 +69,12 @@ def _affine_of_few_rows() -> None:
 
 
 def accelerate_transformers(linear: bool = True) -> None:
-    """Lets transformers' Qwen3.5, Qwen3-Next, Olmo-Hybrid, Kimi-Linear, Mamba, Falcon
-    Mamba, Jamba, Mamba-2, Granite-hybrid, Falcon-H1 and Nemotron-H run and train on
-    tarn's CPU kernels, by their own classes: the gated delta rule, KDA, the selective
-    scan of Mamba, the state space of Mamba-2, and the convolutions before them. Packed sequences are kept apart, which they refuse
-    without these packages.
+    """Lets transformers' recurrent and hybrid text models run and train on tarn's CPU
+    kernels, by their own classes: Mamba, Mamba-2, Qwen3.5, Kimi-Linear, LFM2 and the others
+    of the table in docs/migration.md. Most look for three packages, whose names tarn's
+    functions take; with them they keep packed sequences apart, which they refuse otherwise.
+    LFM3, MiniMax, RecurrentGemma, RWKV and xLSTM look for none: a function or a method of
+    each is replaced on the CPU when its file is imported.
 
     Is to be called before a model's file is imported (``from transformers import
     AutoModelForCausalLM`` imports none); a second call does nothing. For the whole
@@ -87,6 +91,7 @@ def accelerate_transformers(linear: bool = True) -> None:
         RuntimeError: one of these packages, or a model that has looked for them, is
             imported already.
     """
+    from tarn import _transformers_methods as methods
     from tarn._fla_package import functions
 
     missing = [name for name in functions.PACKAGES if not functions.made(name)]
@@ -97,6 +102,7 @@ def accelerate_transformers(linear: bool = True) -> None:
             for name, module in list(sys.modules.items())
             if name.startswith("transformers.models.")
             and ".modeling_" in name
+            and name not in methods.FILES
             and isinstance(module, types.ModuleType)
             and _hooked(module)
         )
@@ -106,5 +112,24 @@ def accelerate_transformers(linear: bool = True) -> None:
             f"imported, got {', '.join(early)}"
         )
     functions.make(*missing)
+    methods.install()
     if linear:
         _affine_of_few_rows()
+
+
+def restore_transformers() -> None:
+    """Puts back what `accelerate_transformers` replaced: the functions and methods of LFM3,
+    MiniMax, RecurrentGemma, RWKV and xLSTM, and torch.nn.Linear's forward. Models that looked
+    for packages keep the functions that they found, for as long as the process runs. Calling
+    it first, or twice, does nothing.
+
+    Examples:
+        >>> import tarn
+        >>> tarn.restore_transformers()
+    """
+    from tarn import _transformers_methods as methods
+
+    methods.restore()
+    forward = torch.nn.Linear.forward
+    if hasattr(forward, "__tarn__"):
+        torch.nn.Linear.forward = forward.__wrapped__

@@ -371,6 +371,12 @@ TEST(Config, FileMustHoldEveryKeyAndNoOther) {
   extra = whole;
   extra["model"]["d_modle"] = 1;
   EXPECT_TRUE(Contains(ReadError(extra).what(), "'d_modle'"));
+  // Of transformers' type of model tarn's own is known.
+  extra = whole;
+  extra["model_type"] = "tarn";
+  EXPECT_TRUE(ConfigFromJson(extra.dump()).ok());
+  extra["model_type"] = "llama";
+  EXPECT_TRUE(Contains(ReadError(extra).what(), "'model_type'"));
   // Flat keys are for objects written by hand.
   extra = whole;
   extra["d_model"] = 128;

@@ -95,7 +95,9 @@ constexpr ConfigField kFields[] = {
     {"rotary_original_positions", "length of the sequences before scaling",
      IntegerField{&C::rotary_original_positions, 0, kMaxPositions},
      "rotary_scaling", "original_positions"},
-    {"rotary_low", "pairs with fewer rotations over that length are scaled",
+    {"rotary_low",
+     "pairs with fewer rotations over that length are scaled; 'proportional': "
+     "the part of the pairs that rotate",
      RealField{&C::rotary_low, 0.0, 1e6}, "rotary_scaling", "low"},
     {"rotary_high", "pairs with more are not; 0: 4 for 'llama3', 32 for 'yarn'",
      RealField{&C::rotary_high, 0.0, 1e6}, "rotary_scaling", "high"},

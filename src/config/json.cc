@@ -165,6 +165,8 @@ class Reader {
     }
     for (const auto& [key, value] : object_.items()) {
       if (key == kVersionKey || key == kLayersKey) continue;
+      // By which transformers finds tarn's class.
+      if (key == "model_type" && value == "tarn") continue;
       const ConfigField* field = FindField(key);
       // "norm" is a section and a key: the value tells which.
       if (!whole_ && field != nullptr && !value.is_object()) {

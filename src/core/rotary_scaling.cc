@@ -19,6 +19,12 @@ void CheckRotaryScaling(const char* where, double base,
     refuse("factor", "1 or more", s.factor);
   }
   if (s.kind == RotaryScalingKind::kLinear) return;
+  if (s.kind == RotaryScalingKind::kProportional) {
+    if (!(s.low > 0 && s.low <= 1)) {
+      refuse("low", "a part of the pairs, above 0 and up to 1", s.low);
+    }
+    return;
+  }
   if (s.original_positions < 1) {
     refuse("original_positions", "1 or more",
            static_cast<double>(s.original_positions));

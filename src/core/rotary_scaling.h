@@ -1,16 +1,17 @@
 // How rotary frequencies are stretched for sequences longer than those of the
-// training: the words and numbers that kernels, configuration and operators
-// share. kernels/positions/positions.h has the formulas.
+// training, or set to zero for some channels: the words and numbers that
+// kernels, configuration and operators share. kernels/positions/positions.h has
+// the formulas.
 #pragma once
 
 #include <cstdint>
 
 namespace tarn {
 
-enum class RotaryScalingKind { kNone, kLinear, kLlama3, kYarn };
+enum class RotaryScalingKind { kNone, kLinear, kLlama3, kYarn, kProportional };
 
-inline constexpr const char* kRotaryScalingWords[] = {"none", "linear",
-                                                      "llama3", "yarn"};
+inline constexpr const char* kRotaryScalingWords[] = {
+    "none", "linear", "llama3", "yarn", "proportional"};
 
 struct RotaryScaling {
   RotaryScalingKind kind = RotaryScalingKind::kNone;
@@ -18,6 +19,7 @@ struct RotaryScaling {
   int64_t original_positions = 0;  // length of the training; llama3, yarn
   // Turns of a pair over that length: pairs of fewer than `low` are stretched,
   // those of more than `high` are not. high 0: 4 for llama3, 32 for yarn.
+  // proportional: `low` is the part of the pairs that turn at all, up to 1.
   double low = 1.0, high = 0.0;
   double magnitude = 0.0;  // yarn: of cosines and sines; 0: 0.1 ln(factor) + 1
   bool truncate = true;    // yarn: the ends of its ramp are whole pairs

@@ -3,6 +3,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -61,15 +62,35 @@ ModelConfig ReadOlmoHybrid(PublishedConfig& from) {
   SetKey(config, "qkv_bias", biases);
   SetKey(config, "out_bias", biases);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
-  // The published models rotate nothing, and say so by a null.
+  // The published models rotate nothing, and say so by a null; where the file
+  // does not say, the class rotates.
+  const PublishedConfig rope = from.Section("rope_parameters");
   config.positions = Positions::kNone;
-  if (from.Section("rope_parameters").Has("rope_theta")) {
-    ReadRotary(from, config);
+  if (rope.Has("rope_theta") || !rope.Holds("rope_theta")) {
+    ReadRotary(from, config, {.positions = 65536});
+  } else {
+    from.Ignore({"rope_theta"});
   }
   from.Ignore({"linear_a_log_min", "linear_a_log_max", "linear_dt_min",
                "linear_dt_max", "linear_dt_init_floor"});
   ReadOlmoMixers(from, config);
   return config;
+}
+
+void PublishOlmoHybrid(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig delta = FirstView(config, "gdn");
+  PublishSoftmaxStack(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"gdn", "linear_attention"}, {"full", "full_attention"}},
+                    to);
+  to["linear_num_value_heads"] = delta.n_heads;
+  to["linear_num_key_heads"] = KeyHeadsOf(delta);
+  to["linear_key_head_dim"] = delta.d_key;
+  to["linear_value_head_dim"] = delta.d_value;
+  to["linear_conv_kernel_dim"] = KeyOf<int64_t>(delta, "conv_width");
+  to["linear_allow_neg_eigval"] = KeyOf<bool>(delta, "negative_eigenvalues");
+  to["rope_parameters"] = nullptr;
+  if (config.positions == Positions::kRotary) PublishRotary(config, to);
 }
 
 void AddOlmoDelta(const ModelConfig& view, const std::string& own,
@@ -93,33 +114,31 @@ void AddOlmoDelta(const ModelConfig& view, const std::string& own,
 void AddOlmoNorm(const std::string& own, const std::string& theirs,
                  const std::string& other, PublishedTensors& from,
                  ImportedTensors& to) {
-  to.AddLinear(from, own, from.Has(theirs + ".weight") ? theirs : other);
+  to.AddLinear(from, own, from.Has(other + ".weight") ? other : theirs);
+}
+
+// Mixers, and the norms of their layers.
+void AddOlmoMixer(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  if (view.attention == MixerKind("full")) {
+    AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+    AddOlmoNorm(own + "norm1", theirs + "post_attention_layernorm",
+                theirs + "feedforward_layer_norm", from, to);
+    to.AddLinear(from, own + "norm2", theirs + "post_feedforward_layernorm");
+    return;
+  }
+  AddOlmoDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
+  AddOlmoNorm(own + "norm1", theirs + "attention_layer_norm",
+              theirs + "input_layernorm", from, to);
+  AddOlmoNorm(own + "norm2", theirs + "feedforward_layer_norm",
+              theirs + "post_attention_layernorm", from, to);
 }
 
 void OlmoHybridTensors(const ModelConfig& config, PublishedTensors& from,
                        ImportedTensors& to) {
   from.Skip("mtp.");
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("full")) {
-      AddSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
-      AddOlmoNorm(own + "norm1", theirs + "post_attention_layernorm",
-                  theirs + "feedforward_layer_norm", from, to);
-      to.AddLinear(from, own + "norm2", theirs + "post_feedforward_layernorm");
-    } else {
-      AddOlmoDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
-      AddOlmoNorm(own + "norm1", theirs + "attention_layer_norm",
-                  theirs + "input_layernorm", from, to);
-      AddOlmoNorm(own + "norm2", theirs + "feedforward_layer_norm",
-                  theirs + "post_attention_layernorm", from, to);
-    }
-    AddGatedUnit(own, theirs + "mlp.", kProjNames, from, to);
-  }
-  to.AddLinear(from, "norm", "model.norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config, {.norms = {}, .mixer = AddOlmoMixer}, from, to);
 }
 
 }  // namespace
@@ -137,9 +156,11 @@ WeightPart KernelsOf(const ModelConfig& view, const std::string& theirs,
   }
   std::vector<WeightPart> parts;
   int64_t rows = 0;
-  for (const char* name : {"q_conv1d", "k_conv1d", "v_conv1d"}) {
+  for (const auto& [name, wanted] : {std::pair{"q_conv1d", keys},
+                                     {"k_conv1d", keys},
+                                     {"v_conv1d", values}}) {
     const std::string whole = StrCat(theirs, name, ".weight");
-    const WeightPart part = from(whole);
+    const WeightPart part = from.Named(whole, {wanted, 1, width});
     const int64_t own = part.shape().empty() ? 0 : part.shape()[0];
     parts.push_back(from(whole, {own, 1, width}));
     rows += own;
@@ -153,7 +174,8 @@ WeightPart KernelsOf(const ModelConfig& view, const std::string& theirs,
 }
 
 std::vector<Importer> DeltaImporters() {
-  return {{"olmo_hybrid", ReadOlmoHybrid, OlmoHybridTensors}};
+  return {{"olmo_hybrid", ReadOlmoHybrid, OlmoHybridTensors,
+           "OlmoHybridForCausalLM", PublishOlmoHybrid}};
 }
 
 }  // namespace tarn

@@ -1,5 +1,6 @@
 #include "importers/directory.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/published_names.h"
 
 namespace tarn {
 namespace {
@@ -106,7 +108,7 @@ const std::vector<Importer>& Importers() {
           MambaImporters(), GraniteImporters(), QwenImporters(),
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
-          LfmImporters(), GriffinImporters(), XlstmImporters(),
+          LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
           FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
@@ -162,23 +164,32 @@ ModelConfig ReadPublished(const Importer& row, PublishedConfig& published) {
                              " layers that are listed one by one"),
                       StrCat(config.layers.size()));
   }
+  // Some layers of another file of the type rotate; here none does.
+  const auto rotates = [](const LayerConfig& layer) {
+    return Spec(layer.attention).can.rotary;
+  };
+  if (config.positions == Positions::kRotary && !config.layers.empty() &&
+      std::none_of(config.layers.begin(), config.layers.end(), rotates)) {
+    config.positions = Positions::kNone;
+  }
   FinishConfig(config);
   return config;
 }
 
 Result<ModelConfig> ImportConfig(std::string_view json,
                                  const std::string& where) {
-  Result<nlohmann::json> object = ReadObject(json, where);
+  const Result<nlohmann::json> object = ReadObject(json, where);
   if (!object.ok()) return object.error();
   try {
     const Importer& row = RowOf(object.value(), where);
-    PublishedConfig published(std::move(object).Take(), where);
+    PublishedConfig published(object.value(), where);
     published.WantNull("quantization_config");
     return ReadPublished(row, published);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kFormat) return error;
-    return FormatError(StrCat(where, ": ", error.where()), error.wanted(),
-                       error.given());
+    const Error named = NamedAsPublished(object.value(), error);
+    return FormatError(StrCat(where, ": ", named.where()), named.wanted(),
+                       named.given());
   }
 }
 

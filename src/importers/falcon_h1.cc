@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -57,7 +58,7 @@ ModelConfig ReadFalconH1(PublishedConfig& from) {
   if (from.Flag("mlp_bias", false)) {
     config.feed_forward_bias = FeedForwardBias::kAll;
   }
-  ReadRotary(from, config);
+  ReadRotary(from, config, {.positions = 8192});
   const int64_t expanded =
       from.Integer("mamba_expand", 1, 64, 2) * config.d_model;
   LayerConfig layer = {MixerKind("mamba2+full"), {}};
@@ -82,6 +83,30 @@ ModelConfig ReadFalconH1(PublishedConfig& from) {
   from.Ignore({"time_step_floor", "time_step_min", "time_step_max",
                "time_step_rank", "mlp_expansion_factor", "expansion_factor"});
   return config;
+}
+
+// Factors within the layers are 1: those that were read are in the weights.
+void PublishFalconH1(const ModelConfig& config, PublishedKeys& to) {
+  const std::vector<ModelConfig> views = MixerViews(LayerView(config, 0));
+  const ModelConfig &mamba = views.front(), &softmax = views.back();
+  PublishSoftmaxStack(config, to);
+  PublishHeads(softmax, to);
+  PublishRotary(config, to);
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+  PublishMamba2Keys(mamba, config.d_model, to);
+  to["mamba_d_ssm"] = mamba.n_heads * mamba.d_value;
+  to["mamba_rms_norm"] = KeyOf<bool>(mamba, "mamba2_norm");
+  to["mamba_norm_before_gate"] = KeyOf<bool>(mamba, "mamba2_norm_first");
+  to["projectors_bias"] = KeyOf<bool>(mamba, "recurrent_out_bias");
+  to["embedding_multiplier"] = config.embedding_factor;
+  to["lm_head_multiplier"] = config.logit_factor;
+  for (const char* key :
+       {"ssm_in_multiplier", "ssm_out_multiplier", "attention_in_multiplier",
+        "attention_out_multiplier", "key_multiplier"}) {
+    to[key] = 1.0;
+  }
+  to["ssm_multipliers"] = std::vector<double>(5, 1.0);
+  to["mlp_multipliers"] = std::vector<double>(2, 1.0);
 }
 
 void FalconH1Tensors(const ModelConfig& config, PublishedTensors& from,
@@ -123,7 +148,8 @@ void FalconH1Tensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> FalconImporters() {
-  return {{"falcon_h1", ReadFalconH1, FalconH1Tensors}};
+  return {{"falcon_h1", ReadFalconH1, FalconH1Tensors, "FalconH1ForCausalLM",
+           PublishFalconH1}};
 }
 
 }  // namespace tarn

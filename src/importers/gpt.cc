@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -92,10 +93,53 @@ ModelConfig ReadGptNeoX(PublishedConfig& from) {
   const bool biases = from.Flag("attention_bias", true);
   SetKey(config, "qkv_bias", biases);
   SetKey(config, "out_bias", biases);
-  ReadRotary(from, config, from.Real("rotary_pct", 0.25),
-             from.Real("rotary_emb_base", 10000.0));
+  ReadRotary(from, config,
+             {.positions = 2048,
+              .part = from.Real("rotary_pct", 0.25),
+              .base = from.Real("rotary_emb_base", 10000.0)});
   from.Ignore({"hidden_dropout", "classifier_dropout", "is_decoder"});
   return config;
+}
+
+const char* WordOf(Activation activation) {
+  if (activation == Activation::kRelu) return "relu";
+  return activation == Activation::kGeluTanh ? "gelu_new" : "gelu";
+}
+
+// Scores times one factor, or times it over the number of the layer.
+void PublishScale(const ModelConfig& config, PublishedKeys& to) {
+  const auto scale = [&](int64_t layer) {
+    return KeyOf<double>(LayerView(config, layer), "score_scale");
+  };
+  const double first = scale(0);
+  to["scale_attn_weights"] = first != 1.0;
+  const bool usual = first == 0.0 || first == 1.0;
+  to["scale_attn_by_inverse_layer_idx"] =
+      config.n_layers > 1 ? scale(1) != first : !usual;
+}
+
+void PublishGpt2(const ModelConfig& config, PublishedKeys& to) {
+  to["vocab_size"] = config.vocab_size;
+  to["n_embd"] = config.d_model;
+  to["n_layer"] = config.n_layers;
+  to["n_head"] = config.n_heads;
+  to["n_inner"] = config.d_ff;
+  to["n_positions"] = config.max_positions;
+  to["layer_norm_epsilon"] = config.norm_eps;
+  to["activation_function"] = WordOf(config.activation);
+  to["tie_word_embeddings"] = config.tied_head;
+  PublishScale(config, to);
+}
+
+void PublishGptNeoX(const ModelConfig& config, PublishedKeys& to) {
+  PublishStackSizes(config, to);
+  to["num_attention_heads"] = config.n_heads;
+  to["intermediate_size"] = config.d_ff;
+  to["layer_norm_eps"] = config.norm_eps;
+  to["use_parallel_residual"] = config.parallel_residual;
+  to["hidden_act"] = WordOf(config.activation);
+  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+  PublishPartialRotary(config, to);
 }
 
 void AddNorm(PublishedTensors& from, const std::string& own,
@@ -121,8 +165,7 @@ void AddPacked(const ModelConfig& view, const std::string& own,
 // GPT-2 stores matrices [in, out].
 void Gpt2Tensors(const ModelConfig& config, PublishedTensors& from,
                  ImportedTensors& to) {
-  const std::string root =
-      from.Has("transformer.wte.weight") ? "transformer." : "";
+  const std::string root = from.Has("wte.weight") ? "" : "transformer.";
   const int64_t d_model = config.d_model;
   const auto add = [&](const std::string& own, const std::string& theirs,
                        int64_t in, int64_t out) {
@@ -182,16 +225,16 @@ void GptNeoXTensors(const ModelConfig& config, PublishedTensors& from,
     AddNorm(from, own + "norm2", theirs + "post_attention_layernorm", to);
   }
   AddNorm(from, "norm", root + "final_layer_norm", to);
-  const char* const published = "embed_out.weight";
-  to.AddHead(from, from.Has(published) ? published : "lm_head.weight",
-             embedding);
+  const char* const other = "lm_head.weight";
+  to.AddHead(from, from.Has(other) ? other : "embed_out.weight", embedding);
 }
 
 }  // namespace
 
 std::vector<Importer> GptImporters() {
-  return {{"gpt_neox", ReadGptNeoX, GptNeoXTensors},
-          {"gpt2", ReadGpt2, Gpt2Tensors}};
+  return {{"gpt_neox", ReadGptNeoX, GptNeoXTensors, "GPTNeoXForCausalLM",
+           PublishGptNeoX},
+          {"gpt2", ReadGpt2, Gpt2Tensors, "GPT2LMHeadModel", PublishGpt2}};
 }
 
 }  // namespace tarn

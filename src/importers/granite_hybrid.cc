@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -34,7 +35,9 @@ void ReadLayers(PublishedConfig& from, ModelConfig& config) {
 void ReadParts(PublishedConfig& from, ModelConfig& config) {
   config.d_ff = from.Integer("shared_intermediate_size", 1, kMostGranite);
   const int64_t experts = from.Integer("num_local_experts", 0, 1 << 16, 8);
-  const int64_t chosen = from.Integer("num_experts_per_tok", 1, 1 << 16, 2);
+  // Dense models have 0 of both.
+  const int64_t chosen =
+      from.Integer("num_experts_per_tok", experts == 0 ? 0 : 1, 1 << 16, 2);
   const int64_t width =
       from.Integer("intermediate_size", 1, kMostGranite, 1024);
   config.feed_forward = FeedForwardOf(experts == 0 ? "swiglu" : "moe");
@@ -72,7 +75,7 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
   }
   config.positions = Positions::kNone;
   if (places == "rope") {
-    ReadRotary(from, config);
+    ReadRotary(from, config, {.positions = 2048});
   } else {
     from.Ignore({"rope_parameters", "rope_theta", "rope_scaling"});
   }
@@ -83,47 +86,21 @@ ModelConfig ReadGraniteHybrid(PublishedConfig& from) {
   return config;
 }
 
-// The first layer's view with such a mixer, or the model where there is none.
-ModelConfig FirstView(const ModelConfig& config, const char* mixer) {
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    ModelConfig view = LayerView(config, i);
-    if (view.attention == MixerKind(mixer)) return view;
-  }
-  return config;
-}
-
 void PublishGranite(const ModelConfig& config, PublishedKeys& to) {
   const ModelConfig softmax = FirstView(config, "full");
   const ModelConfig mamba = FirstView(config, "mamba2");
-  to["vocab_size"] = config.vocab_size;
-  to["hidden_size"] = config.d_model;
-  to["num_hidden_layers"] = config.n_layers;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const bool recurrent =
-        LayerView(config, i).attention == MixerKind("mamba2");
-    to["layer_types"].push_back(recurrent ? "mamba" : "attention");
-  }
-  to["num_attention_heads"] = softmax.n_heads;
-  const int64_t shared = KeyOf<int64_t>(softmax, "key_heads");
-  to["num_key_value_heads"] = shared == 0 ? softmax.n_heads : shared;
-  to["attention_bias"] = KeyOf<bool>(softmax, "qkv_bias");
+  PublishStackSizes(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"mamba2", "mamba"}, {"full", "attention"}}, to);
+  PublishHeads(softmax, to);
+  to.erase("head_dim");  // follows from the others
   to["attention_multiplier"] = KeyOf<double>(softmax, "score_scale");
-  to["mamba_n_heads"] = mamba.n_heads;
-  to["mamba_d_head"] = mamba.d_value;
-  to["mamba_expand"] = mamba.n_heads * mamba.d_value / config.d_model;
-  to["mamba_d_state"] = mamba.d_key;
-  to["mamba_n_groups"] =
-      std::max<int64_t>(1, KeyOf<int64_t>(mamba, "key_heads"));
-  to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
-  to["mamba_conv_bias"] = true;
-  to["mamba_proj_bias"] = false;
-  PublishStepLimits(mamba, to);
+  PublishMamba2Keys(mamba, config.d_model, to);
   to["embedding_multiplier"] = config.embedding_factor;
   to["residual_multiplier"] = config.residual_factor;
   to["logits_scaling"] = 1.0 / config.logit_factor;
   to["rms_norm_eps"] = config.norm_eps;
   to["hidden_act"] = "silu";
-  to["tie_word_embeddings"] = config.tied_head;
   to["shared_intermediate_size"] = config.d_ff;
   to["num_local_experts"] = 0;
   if (config.feed_forward == FeedForwardOf("moe")) {

@@ -7,6 +7,7 @@
 #include "core/half.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -73,11 +74,27 @@ ModelConfig ReadGriffin(PublishedConfig& from) {
   SetKey(config, "window",
          from.Integer("attention_window_size", 1, kMostGriffin, 2048));
   SetKey(config, "conv_width", from.Integer("conv1d_width", 2, 8, 4));
-  ReadRotary(from, config, 0.5);
+  ReadRotary(from, config, {.part = 0.5});
   ReadGriffinLayers(from, config);
   // How weights began.
   from.Ignore({"w_init_variance_scale", "final_w_init_variance_scale"});
   return config;
+}
+
+void PublishGriffin(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  const ModelConfig lru = FirstView(config, "rg-lru");
+  PublishSoftmaxStack(config, to);
+  to.erase("hidden_act");
+  to["hidden_activation"] = "gelu_pytorch_tanh";
+  to["intermediate_size"] = 2 * config.d_ff;
+  PublishLayerWords(config, "block_types",
+                    {{"rg-lru", "recurrent"}, {"full", "attention"}}, to);
+  to["lru_width"] = lru.n_heads * lru.d_value;
+  to["conv1d_width"] = KeyOf<int64_t>(lru, "conv_width");
+  to["attention_window_size"] = KeyOf<int64_t>(softmax, "window");
+  to["logits_soft_cap"] = config.logit_softcap;
+  PublishPartialRotary(softmax, to);
 }
 
 // A block of a gate is stored with a column for each output.
@@ -115,33 +132,38 @@ void AddLru(const ModelConfig& view, const std::string& own,
   to.Add(own + "Lambda", from(theirs + "rg_lru.recurrent_param"));
 }
 
+void AddGriffinMixer(const ModelConfig& view, const std::string& own,
+                     const std::string& theirs, PublishedTensors& from,
+                     ImportedTensors& to) {
+  const AddPart add =
+      view.attention == MixerKind("rg-lru") ? AddPart(AddLru) : AddSoftmax;
+  add(view, own + "attention.", theirs + "temporal_block.", from, to);
+}
+
+void AddGriffinUnit(const ModelConfig&, const std::string& own,
+                    const std::string& theirs, PublishedTensors& from,
+                    ImportedTensors& to) {
+  to.AddLinear(from, own + "linear1", theirs + "mlp_block.gate_proj", true);
+  to.AddLinear(from, own + "linear2", theirs + "mlp_block.down_proj", true);
+  to.AddLinear(from, own + "linear3", theirs + "mlp_block.up_proj", true);
+}
+
 void GriffinTensors(const ModelConfig& config, PublishedTensors& from,
                     ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("rg-lru")) {
-      AddLru(view, own + "attention.", theirs + "temporal_block.", from, to);
-    } else {
-      AddSoftmax(view, own + "attention.", theirs + "temporal_block.", from,
-                 to);
-    }
-    to.AddLinear(from, own + "linear1", theirs + "mlp_block.gate_proj", true);
-    to.AddLinear(from, own + "linear2", theirs + "mlp_block.down_proj", true);
-    to.AddLinear(from, own + "linear3", theirs + "mlp_block.up_proj", true);
-    to.AddLinear(from, own + "norm1", theirs + "temporal_pre_norm");
-    to.AddLinear(from, own + "norm2", theirs + "channel_pre_norm");
-  }
-  to.AddLinear(from, "norm", "model.final_norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(
+      config,
+      {.last_norm = "final_norm",
+       .norms = {{"norm1", "temporal_pre_norm"}, {"norm2", "channel_pre_norm"}},
+       .mixer = AddGriffinMixer,
+       .unit = AddGriffinUnit},
+      from, to);
 }
 
 }  // namespace
 
 std::vector<Importer> GriffinImporters() {
-  return {{"recurrent_gemma", ReadGriffin, GriffinTensors}};
+  return {{"recurrent_gemma", ReadGriffin, GriffinTensors,
+           "RecurrentGemmaForCausalLM", PublishGriffin}};
 }
 
 }  // namespace tarn

@@ -71,8 +71,7 @@ struct Mamba2Factors {
 void AddMamba2(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to, const Mamba2Factors& factors = {});
-/// The same of a Mamba-1 mixer; the weights of its selection's norms are 1
-/// where the file lacks them.
+/// The same of a Mamba-1 mixer.
 void AddMamba1(const ModelConfig& config, const std::string& own,
                const std::string& theirs, PublishedTensors& from,
                ImportedTensors& to);
@@ -84,20 +83,30 @@ ModelConfig ReadHybrid(PublishedConfig& from, double norm_eps);
 void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
                      ImportedTensors& to);
 
-/// Rotary positions: rope_parameters of transformers 5, or the keys of 4. part:
-/// the fraction of a head's channels that rotate where the file does not say;
-/// without it all do, and the file cannot say. base: where the file has none.
+/// What the class of a type has where its file does not say.
+struct RotaryDefaults {
+  /// max_position_embeddings, for which scaled frequencies were trained where
+  /// the file names no original number. 0: the file has to.
+  int64_t positions = 0;
+  /// The fraction of a head's channels that rotate; without it all do, and the
+  /// file cannot say.
+  std::optional<double> part = std::nullopt;
+  double base = 10000.0;
+};
+/// Rotary positions: rope_parameters of transformers 5, or the keys of 4.
 /// config: its d_key is known.
 void ReadRotary(PublishedConfig& from, ModelConfig& config,
-                std::optional<double> part = std::nullopt,
-                double base = 10000.0);
+                const RotaryDefaults& usual);
 /// The keys of a model without partial rotation, as transformers 5 writes them.
 void PublishRotary(const ModelConfig& config, PublishedKeys& to);
+/// With the part that rotates; view: of a layer of softmax attention.
+void PublishPartialRotary(const ModelConfig& view, PublishedKeys& to);
 /// The same of a model with layers of full attention, whose frequencies become
 /// the model's, and layers with a window. Returns the base of the latter, 0:
 /// the model's. sliding_key: of a file of transformers 4; null: rope_theta.
-double ReadRotaryByType(PublishedConfig& from, ModelConfig& config, double base,
-                        const char* sliding_key, double sliding_base);
+double ReadRotaryByType(PublishedConfig& from, ModelConfig& config,
+                        const RotaryDefaults& usual, const char* sliding_key,
+                        double sliding_base);
 /// The tensors of a softmax mixer in Llama's form. config: as the layer sees
 /// it.
 void AddSoftmax(const ModelConfig& config, const std::string& own,
@@ -137,7 +146,7 @@ using AddPart = std::function<void(
     PublishedTensors& from, ImportedTensors& to)>;
 /// What the tensors of a stack in Llama's form are called.
 struct SoftmaxNames {
-  std::string root = "model.", head = "lm_head.weight";
+  std::string root = "model.", head = "lm_head.weight", last_norm = "norm";
   std::vector<std::pair<const char*, const char*>> norms = {
       {"norm1", "input_layernorm"}, {"norm2", "post_attention_layernorm"}};
   AddPart mixer = nullptr, unit = nullptr;  // null: Llama's
@@ -165,6 +174,10 @@ void AddExperts(const ModelConfig& config, const std::string& own,
                 const std::string& theirs, const GatedUnitNames& names,
                 PublishedTensors& from, ImportedTensors& to,
                 float in_factor = 1.0f, float out_factor = 1.0f);
+/// The tensors of LFM's gated short convolution. config: as the layer sees it.
+void AddShortConv(const ModelConfig& config, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to);
 /// The tensor, times a factor.
 WeightPart Times(const WeightPart& part, float factor);
 
@@ -180,10 +193,11 @@ std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
 std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
 std::vector<Importer> MinimaxImporters();     // minimax.cc
 std::vector<Importer> KimiImporters();        // kimi.cc
-std::vector<Importer> FlashDeltaImporters();  // flash_delta.cc
-std::vector<Importer> FlashDecayImporters();  // flash_decay.cc
-std::vector<Importer> FlashRwkvImporters();   // flash_rwkv.cc
+std::vector<Importer> FlashDeltaImporters();  // flash/flash_delta.cc
+std::vector<Importer> FlashDecayImporters();  // flash/flash_decay.cc
+std::vector<Importer> FlashRwkvImporters();   // flash/flash_rwkv.cc
 std::vector<Importer> LfmImporters();         // lfm.cc
+std::vector<Importer> Lfm3Importers();        // lfm3.cc
 std::vector<Importer> GriffinImporters();     // griffin.cc
 std::vector<Importer> XlstmImporters();       // xlstm.cc
 

@@ -1,11 +1,13 @@
 // Kimi Linear (arXiv 2510.26692): three layers of KDA to one of latent
 // attention without positions, each before a mixture of experts, whose router
 // is DeepSeek-V3's.
+#include <algorithm>
 #include <set>
 
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -160,6 +162,39 @@ ModelConfig ReadKimiLinear(PublishedConfig& from) {
   return config;
 }
 
+void PublishKimiLinear(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  const ModelConfig kda = FirstView(config, "kda");
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  PublishSoftmaxStack(config, to);
+  to.erase("attention_bias");
+  to.erase("head_dim");
+  to["num_key_value_heads"] = softmax.n_heads;
+  const int64_t shared = KeyOf<int64_t>(softmax, "shared_key_width");
+  to["qk_rope_head_dim"] = shared;
+  to["qk_nope_head_dim"] = softmax.d_key - shared;
+  to["v_head_dim"] = softmax.d_value;
+  to["kv_lora_rank"] = KeyOf<int64_t>(softmax, "latent_width");
+  const int64_t rank = KeyOf<int64_t>(softmax, "query_latent_width");
+  to["q_lora_rank"] = rank > 0 ? nlohmann::json(rank) : nlohmann::json(nullptr);
+  PublishLayerWords(config, "layer_types",
+                    {{"kda", "linear_attention"}, {"full", "full_attention"}},
+                    to);
+  to["linear_num_heads"] = kda.n_heads;
+  to["linear_head_dim"] = kda.d_key;
+  to["linear_conv_kernel_dim"] = KeyOf<int64_t>(kda, "conv_width");
+  PublishChoice(mixed, to);
+  to["num_local_experts"] = KeyOf<int64_t>(mixed, "experts");
+  to["n_shared_experts"] =
+      KeyOf<int64_t>(mixed, "d_shared") /
+      std::max<int64_t>(1, KeyOf<int64_t>(mixed, "d_expert"));
+  to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    to["mlp_layer_types"].push_back(HasPart(config, i, "moe") ? "sparse"
+                                                              : "dense");
+  }
+}
+
 void AddKda(const ModelConfig& view, const std::string& own,
             const std::string& theirs, PublishedTensors& from,
             ImportedTensors& to) {
@@ -197,7 +232,8 @@ void AddLatent(const ModelConfig& view, const std::string& own,
   to.AddLinear(from, own + "latent_projection", theirs + "kv_a_proj_with_mqa");
   to.AddLinear(from, own + "latent_norm", theirs + "kv_a_layernorm");
   const GroupedRows both(from, theirs + "kv_b_proj.weight", view.n_heads,
-                         {view.d_key - shared, view.d_value});
+                         {view.d_key - shared, view.d_value},
+                         KeyOf<int64_t>(view, "latent_width"));
   to.Add(own + "key_projection.weight", both[0]);
   to.Add(own + "value_projection.weight", both[1]);
   to.AddLinear(from, own + "out_projection", theirs + "o_proj");
@@ -212,7 +248,8 @@ void AddKimiParts(const ModelConfig& view, const std::string& own,
   const std::string sparse = theirs + "block_sparse_moe.";
   const bool mixed = view.feed_forward == FeedForwardOf("moe");
   const char* first = mixed ? "gate.weight" : "gate_proj.weight";
-  const std::string root = from.Has(sparse + first) ? sparse : theirs + "mlp.";
+  const std::string other = theirs + "mlp.";
+  const std::string root = from.Has(other + first) ? other : sparse;
   if (!mixed) {
     AddGatedUnit(own, root, kProjNames, from, to);
     return;
@@ -239,7 +276,8 @@ void KimiTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> KimiImporters() {
-  return {{"kimi_linear", ReadKimiLinear, KimiTensors}};
+  return {{"kimi_linear", ReadKimiLinear, KimiTensors, "KimiLinearForCausalLM",
+           PublishKimiLinear}};
 }
 
 }  // namespace tarn

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -61,7 +62,7 @@ ModelConfig ReadLfmStack(PublishedConfig& from) {
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   SetKey(config, "conv_width", from.Integer("conv_L_cache", 2, 8, 3));
   SetKey(config, "conv_bias", from.Flag("conv_bias", false));
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 128000, .base = 1e6});
   ReadLfmLayers(from, config);
   const auto rotated = [](const LayerConfig& layer) {
     return layer.attention == MixerKind("full");
@@ -124,25 +125,36 @@ ModelConfig ReadLfm2Moe(PublishedConfig& from) {
   return config;
 }
 
-// Rows of in_proj: the gates before the convolution, those after it, and what
-// both multiply: keys, queries and values.
-void AddShortConv(const ModelConfig& view, const std::string& own,
-                  const std::string& theirs, PublishedTensors& from,
-                  ImportedTensors& to) {
-  const int64_t n = view.n_heads * view.d_value;
-  const int64_t width = KeyOf<int64_t>(view, "conv_width");
-  const bool biased = KeyOf<bool>(view, "conv_bias");
-  for (const char* part : {".weight", ".bias"}) {
-    if (part[1] == 'b' && !biased) break;
-    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n});
-    to.Add(StrCat(own, "key_projection", part), in[0]);
-    to.Add(StrCat(own, "query_projection", part), in[1]);
-    to.Add(StrCat(own, "value_projection", part), in[2]);
-  }
-  to.Add(own + "convolution.weight",
-         from(theirs + "conv.weight", {n, 1, width}).Reshaped({n, width}));
-  if (biased) to.Add(own + "convolution.bias", from(theirs + "conv.bias"));
-  to.AddLinear(from, own + "out_projection", theirs + "out_proj", biased);
+void PublishLfm(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig conv = FirstView(config, "short-conv");
+  PublishSoftmaxStack(config, to);
+  to.erase("attention_bias");
+  to.erase("hidden_act");
+  to.erase("rms_norm_eps");
+  to["norm_eps"] = config.norm_eps;
+  PublishRotary(config, to);
+  PublishLayerWords(config, "layer_types",
+                    {{"short-conv", "conv"}, {"full", "full_attention"}}, to);
+  to["conv_L_cache"] = KeyOf<int64_t>(conv, "conv_width");
+  to["conv_bias"] = KeyOf<bool>(conv, "conv_bias");
+}
+
+void PublishLfm2(const ModelConfig& config, PublishedKeys& to) {
+  PublishLfm(config, to);
+  to["block_auto_adjust_ff_dim"] = false;
+}
+
+void PublishLfm2Moe(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  PublishLfm(config, to);
+  int64_t dense = 0;
+  while (dense < config.n_layers && !HasPart(config, dense, "moe")) ++dense;
+  to["num_dense_layers"] = dense;
+  if (dense == config.n_layers) return;
+  PublishChoice(mixed, to);
+  to["num_experts"] = KeyOf<int64_t>(mixed, "experts");
+  to["use_expert_bias"] = KeyOf<int64_t>(mixed, "router") == 2;
+  to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
 }
 
 void AddLfmSoftmax(const std::string& own, const std::string& theirs,
@@ -160,41 +172,64 @@ void AddLfmPart(const ModelConfig& view, const std::string& own,
                 ImportedTensors& to) {
   constexpr GatedUnitNames kNames = {"w1", "w3", "w2"};
   if (view.feed_forward != FeedForwardOf("moe")) {
-    AddGatedUnit(own, theirs, kNames, from, to);
+    AddGatedUnit(own, theirs + "feed_forward.", kNames, from, to);
     return;
   }
-  to.AddLinear(from, own + "router", theirs + "gate");
+  to.AddLinear(from, own + "router", theirs + "feed_forward.gate");
   if (KeyOf<int64_t>(view, "router") == 2) {
-    to.Add(own + "router_bias", from(theirs + "expert_bias"));
+    to.Add(own + "router_bias", from(theirs + "feed_forward.expert_bias"));
   }
-  AddExperts(view, own, theirs + "experts.", kNames, from, to);
+  AddExperts(view, own, theirs + "feed_forward.experts.", kNames, from, to);
+}
+
+void AddLfmMixer(const ModelConfig& view, const std::string& own,
+                 const std::string& theirs, PublishedTensors& from,
+                 ImportedTensors& to) {
+  if (view.attention == MixerKind("short-conv")) {
+    AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
+  } else {
+    AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
+  }
 }
 
 void LfmTensors(const ModelConfig& config, PublishedTensors& from,
                 ImportedTensors& to) {
-  to.Add("value_embedding.weight", from("model.embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    if (view.attention == MixerKind("short-conv")) {
-      AddShortConv(view, own + "attention.", theirs + "conv.", from, to);
-    } else {
-      AddLfmSoftmax(own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddLfmPart(view, own, theirs + "feed_forward.", from, to);
-    to.AddLinear(from, own + "norm1", theirs + "operator_norm");
-    to.AddLinear(from, own + "norm2", theirs + "ffn_norm");
-  }
-  to.AddLinear(from, "norm", "model.embedding_norm");
-  to.AddHead(from, "lm_head.weight", "model.embed_tokens.weight");
+  AddSoftmaxStack(config,
+                  {.last_norm = "embedding_norm",
+                   .norms = {{"norm1", "operator_norm"}, {"norm2", "ffn_norm"}},
+                   .mixer = AddLfmMixer,
+                   .unit = AddLfmPart},
+                  from, to);
 }
 
 }  // namespace
 
+// Rows of in_proj: the gates before the convolution, those after it, and what
+// both multiply: keys, queries and values.
+void AddShortConv(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  const int64_t n = view.n_heads * view.d_value;
+  const int64_t width = KeyOf<int64_t>(view, "conv_width");
+  const bool biased = KeyOf<bool>(view, "conv_bias");
+  for (const char* part : {".weight", ".bias"}) {
+    if (part[1] == 'b' && !biased) break;
+    const GroupedRows in(from, StrCat(theirs, "in_proj", part), 1, {n, n, n},
+                         part[1] == 'b' ? 0 : view.d_model);
+    to.Add(StrCat(own, "key_projection", part), in[0]);
+    to.Add(StrCat(own, "query_projection", part), in[1]);
+    to.Add(StrCat(own, "value_projection", part), in[2]);
+  }
+  to.Add(own + "convolution.weight",
+         from(theirs + "conv.weight", {n, 1, width}).Reshaped({n, width}));
+  if (biased) to.Add(own + "convolution.bias", from(theirs + "conv.bias"));
+  to.AddLinear(from, own + "out_projection", theirs + "out_proj", biased);
+}
+
 std::vector<Importer> LfmImporters() {
-  return {{"lfm2", ReadLfm2, LfmTensors},
-          {"lfm2_moe", ReadLfm2Moe, LfmTensors}};
+  return {{"lfm2", ReadLfm2, LfmTensors, "Lfm2ForCausalLM", PublishLfm2},
+          {"lfm2_moe", ReadLfm2Moe, LfmTensors, "Lfm2MoeForCausalLM",
+           PublishLfm2Moe}};
 }
 
 }  // namespace tarn

@@ -7,25 +7,27 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
 
-ModelConfig ReadRotatedStack(PublishedConfig& from) {
+// positions: max_position_embeddings of the class.
+ModelConfig ReadRotatedStack(PublishedConfig& from, int64_t positions) {
   ModelConfig config = ReadSoftmaxStack(from);
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config);
+  ReadRotary(from, config, {.positions = positions});
   return config;
 }
 
 ModelConfig ReadLlama(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 2048);
   ReadBiases(from, config);
   return config;
 }
 
 ModelConfig ReadMistral(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 131072);
   // null says that there is none, an absent key that it is the class's own.
   const int64_t window = from.Holds("sliding_window") ? 0 : 4096;
   SetKey(config, "window",
@@ -44,14 +46,14 @@ void WantFullAttention(PublishedConfig& from, const ModelConfig& config) {
 }
 
 ModelConfig ReadQwen2(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 32768);
   SetKey(config, "qkv_bias", true);
   WantFullAttention(from, config);
   return config;
 }
 
 ModelConfig ReadQwen3Stack(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 32768);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
   return config;
@@ -98,7 +100,7 @@ ModelConfig ReadQwen3Moe(PublishedConfig& from) {
 ModelConfig ReadPhi3(PublishedConfig& from) {
   ModelConfig config = ReadSoftmaxStack(from, {.norm_eps = 1e-5});
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config, 1.0);
+  ReadRotary(from, config, {.positions = 4096, .part = 1.0});
   // What the type calls yarn or su is longrope.
   if (config.rotary_scaling != RotaryScalingKind::kNone) {
     from.Refuse("rope_parameters", "rope_type 'default'", "another");
@@ -113,7 +115,7 @@ ModelConfig ReadPhi3(PublishedConfig& from) {
 }
 
 ModelConfig ReadOlmo2(PublishedConfig& from) {
-  ModelConfig config = ReadRotatedStack(from);
+  ModelConfig config = ReadRotatedStack(from, 2048);
   config.norm_eps = from.Real("rms_norm_eps", 1e-5);
   ReadBiases(from, config);
   config.own.insert_or_assign("head_norm", int64_t{2});  // of all heads
@@ -122,28 +124,18 @@ ModelConfig ReadOlmo2(PublishedConfig& from) {
 }
 
 void PublishCommon(const ModelConfig& config, PublishedKeys& to) {
-  to["vocab_size"] = config.vocab_size;
-  to["hidden_size"] = config.d_model;
-  to["num_hidden_layers"] = config.n_layers;
-  to["num_attention_heads"] = config.n_heads;
-  to["intermediate_size"] = config.d_ff;
-  to["head_dim"] = config.d_key;
-  const int64_t shared = KeyOf<int64_t>(config, "key_heads");
-  to["num_key_value_heads"] = shared == 0 ? config.n_heads : shared;
-  to["hidden_act"] = "silu";
-  to["rms_norm_eps"] = config.norm_eps;
-  to["tie_word_embeddings"] = config.tied_head;
+  PublishSoftmaxStack(config, to);
   PublishRotary(config, to);
 }
 
 void PublishLlama(const ModelConfig& config, PublishedKeys& to) {
   PublishCommon(config, to);
-  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
   to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
 }
 
 void PublishMistral(const ModelConfig& config, PublishedKeys& to) {
   PublishCommon(config, to);
+  to.erase("attention_bias");
   const int64_t window = KeyOf<int64_t>(config, "window");
   to["sliding_window"] =
       window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
@@ -153,17 +145,40 @@ void PublishMistral(const ModelConfig& config, PublishedKeys& to) {
 // key is absent, and these types have no biases of the feed-forward part.
 void PublishQwen2(const ModelConfig& config, PublishedKeys& to) {
   PublishCommon(config, to);
+  to.erase("attention_bias");
   to["use_sliding_window"] = false;
 }
 
 void PublishQwen3(const ModelConfig& config, PublishedKeys& to) {
-  PublishQwen2(config, to);
-  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+  PublishCommon(config, to);
+  to["use_sliding_window"] = false;
 }
 
 void PublishOlmo2(const ModelConfig& config, PublishedKeys& to) {
   PublishCommon(config, to);
-  to["attention_bias"] = KeyOf<bool>(config, "qkv_bias");
+}
+
+void PublishQwen3Moe(const ModelConfig& config, PublishedKeys& to) {
+  PublishCommon(config, to);
+  const int64_t window = KeyOf<int64_t>(config, "window");
+  to["use_sliding_window"] = window > 0;
+  if (window > 0) to["sliding_window"] = window;
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  to["num_experts"] = KeyOf<int64_t>(mixed, "experts");
+  PublishChoice(mixed, to);
+  to["decoder_sparse_step"] = 1;
+  to["mlp_only_layers"] = PublishedKeys::array();
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (!HasPart(config, i, "moe")) to["mlp_only_layers"].push_back(i);
+  }
+}
+
+void PublishPhi3(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  PublishPartialRotary(config, to);
+  const int64_t window = KeyOf<int64_t>(config, "window");
+  to["sliding_window"] =
+      window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
 }
 
 void LlamaTensors(const ModelConfig& config, PublishedTensors& from,
@@ -188,7 +203,8 @@ void Phi3Tensors(const ModelConfig& config, PublishedTensors& from,
     const int64_t given = KeyOf<int64_t>(view, "key_heads");
     const int64_t keys = (given == 0 ? view.n_heads : given) * view.d_key;
     const GroupedRows parts(tensors, name, 1,
-                            {view.n_heads * view.d_key, keys, keys});
+                            {view.n_heads * view.d_key, keys, keys},
+                            view.d_model);
     into.Add(own + "attention.query_projection.weight", parts[0]);
     into.Add(own + "attention.key_projection.weight", parts[1]);
     into.Add(own + "attention.value_projection.weight", parts[2]);
@@ -199,7 +215,7 @@ void Phi3Tensors(const ModelConfig& config, PublishedTensors& from,
                        const std::string& theirs, PublishedTensors& tensors,
                        ImportedTensors& into) {
     const GroupedRows both(tensors, theirs + "mlp.gate_up_proj.weight", 1,
-                           {view.d_ff, view.d_ff});
+                           {view.d_ff, view.d_ff}, view.d_model);
     into.Add(own + "linear1.weight", both[0]);
     into.Add(own + "linear3.weight", both[1]);
     into.AddLinear(tensors, own + "linear2", theirs + "mlp.down_proj");
@@ -231,8 +247,9 @@ std::vector<Importer> SoftmaxImporters() {
           {"qwen2", ReadQwen2, LlamaTensors, "Qwen2ForCausalLM", PublishQwen2},
           {"qwen3", ReadQwen3, LlamaTensors, "Qwen3ForCausalLM", PublishQwen3},
           {"olmo2", ReadOlmo2, Olmo2Tensors, "Olmo2ForCausalLM", PublishOlmo2},
-          {"phi3", ReadPhi3, Phi3Tensors},
-          {"qwen3_moe", ReadQwen3Moe, Qwen3MoeTensors}};
+          {"phi3", ReadPhi3, Phi3Tensors, "Phi3ForCausalLM", PublishPhi3},
+          {"qwen3_moe", ReadQwen3Moe, Qwen3MoeTensors, "Qwen3MoeForCausalLM",
+           PublishQwen3Moe}};
 }
 
 }  // namespace tarn

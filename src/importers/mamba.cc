@@ -3,6 +3,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -75,13 +76,10 @@ ModelConfig ReadMamba2Stack(PublishedConfig& from) {
 }
 
 void PublishStack(const ModelConfig& config, PublishedKeys& to) {
-  to["vocab_size"] = config.vocab_size;
-  to["hidden_size"] = config.d_model;
-  to["num_hidden_layers"] = config.n_layers;
+  PublishStackSizes(config, to);
   to["layer_norm_epsilon"] = config.norm_eps;
-  to["tie_word_embeddings"] = config.tied_head;
   to["hidden_act"] = "silu";
-  to["use_bias"] = false;
+  to["use_bias"] = KeyOf<bool>(config, "recurrent_in_bias");
   to["use_conv_bias"] = true;
   to["conv_kernel"] = KeyOf<int64_t>(config, "conv_width");
   to["state_size"] = config.d_key;
@@ -95,7 +93,7 @@ void PublishExpand(const ModelConfig& config, PublishedKeys& to) {
 void PublishMamba(const ModelConfig& config, PublishedKeys& to) {
   PublishStack(config, to);
   PublishExpand(config, to);
-  to["time_step_rank"] = KeyOf<int64_t>(config, "gate_rank");
+  to["time_step_rank"] = RowsOfWeight(config, "decay_down_projection.weight");
 }
 
 void PublishFalconMamba(const ModelConfig& config, PublishedKeys& to) {
@@ -108,7 +106,7 @@ void PublishMamba2(const ModelConfig& config, PublishedKeys& to) {
   PublishExpand(config, to);
   to["num_heads"] = config.n_heads;
   to["head_dim"] = config.d_value;
-  to["n_groups"] = KeyOf<int64_t>(config, "key_heads");
+  to["n_groups"] = KeyHeadsOf(config);
   PublishStepLimits(config, to);
 }
 

@@ -6,6 +6,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -25,7 +26,7 @@ ModelConfig ReadBamba(PublishedConfig& from) {
   if (from.Flag("mlp_bias", false)) {
     config.feed_forward_bias = FeedForwardBias::kAll;
   }
-  ReadRotary(from, config, 0.5);
+  ReadRotary(from, config, {.positions = 262144, .part = 0.5});
   const int64_t rotated = KeyOf<int64_t>(config, "rotary_width");
   const int64_t wanted = rotated > 0 ? rotated : config.d_key;
   const int64_t given = from.Integer("attn_rotary_emb", 1, kMostHybrid, wanted);
@@ -50,6 +51,18 @@ ModelConfig ReadBamba(PublishedConfig& from) {
   return config;
 }
 
+void PublishBamba(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  PublishSoftmaxStack(config, to);
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+  PublishPartialRotary(softmax, to);
+  PublishMamba2Keys(FirstView(config, "mamba2"), config.d_model, to);
+  to["attn_layer_indices"] = PublishedKeys::array();
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (HasMixer(config, i, "full")) to["attn_layer_indices"].push_back(i);
+  }
+}
+
 // The layers of a period that has one of them at an offset.
 struct Period {
   int64_t length, offset;
@@ -62,6 +75,46 @@ Period ReadPeriod(PublishedConfig& from, const char* length, int64_t of,
   period.length = from.Integer(length, 1, kMostHybrid, of);
   period.offset = from.Integer(offset, 0, period.length - 1, at);
   return period;
+}
+
+// The period of layers that are as `is` says; of layers that have none, one
+// that begins after them.
+template <typename F>
+void PublishPeriod(const ModelConfig& config, const F& is, const char* length,
+                   const char* offset, PublishedKeys& to) {
+  int64_t first = config.n_layers, period = config.n_layers + 1;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (!is(i)) continue;
+    if (first < config.n_layers) {
+      period = i - first;
+      break;
+    }
+    first = i;
+  }
+  to[length] = period;
+  to[offset] = first;
+}
+
+void PublishJamba(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig mamba = FirstView(config, "mamba1");
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  PublishSoftmaxStack(config, to);
+  to.erase("attention_bias");
+  const auto softmax = [&](int64_t i) { return HasMixer(config, i, "full"); };
+  const auto mixture = [&](int64_t i) { return HasPart(config, i, "moe"); };
+  PublishPeriod(config, softmax, "attn_layer_period", "attn_layer_offset", to);
+  PublishPeriod(config, mixture, "expert_layer_period", "expert_layer_offset",
+                to);
+  const bool experts = mixed.feed_forward == FeedForwardOf("moe");
+  to["num_experts"] = experts ? KeyOf<int64_t>(mixed, "experts") : 1;
+  to["num_experts_per_tok"] =
+      experts ? KeyOf<int64_t>(mixed, "experts_per_token") : 1;
+  to["mamba_expand"] = mamba.n_heads * mamba.d_value / config.d_model;
+  to["mamba_d_state"] = mamba.d_key;
+  to["mamba_dt_rank"] = RowsOfWeight(mamba, "decay_down_projection.weight");
+  to["mamba_d_conv"] = KeyOf<int64_t>(mamba, "conv_width");
+  to["mamba_conv_bias"] = true;
+  to["mamba_proj_bias"] = KeyOf<bool>(mamba, "recurrent_in_bias");
 }
 
 LayerOptions ReadJambaMamba(PublishedConfig& from, ModelConfig& config) {
@@ -179,8 +232,9 @@ void AddAroundHybrid(const ModelConfig& config, PublishedTensors& from,
 }
 
 std::vector<Importer> HybridImporters() {
-  return {{"bamba", ReadBamba, HybridTensors},
-          {"jamba", ReadJamba, HybridTensors}};
+  return {
+      {"bamba", ReadBamba, HybridTensors, "BambaForCausalLM", PublishBamba},
+      {"jamba", ReadJamba, HybridTensors, "JambaForCausalLM", PublishJamba}};
 }
 
 }  // namespace tarn

@@ -144,12 +144,13 @@ void AddMamba1(const ModelConfig& config, const std::string& own,
   to.Add(own + "query_projection.weight",
          x.Rows({rank + states, rank + 2 * states}));
   if (KeyOf<bool>(config, "selection_norm")) {
+    // Falcon-Mamba's have no weights.
+    const bool plain = from.config().HasWord("model_type", "falcon_mamba");
     const auto norm = [&](const char* name, const char* published,
                           int64_t count) {
-      const std::string stored = theirs + published + ".weight";
-      to.Add(
-          StrCat(own, name, ".weight"),
-          from.Has(stored) ? from(stored) : WeightPart::Filled({count}, 1.0f));
+      to.Add(StrCat(own, name, ".weight"),
+             plain ? WeightPart::Filled({count}, 1.0f)
+                   : from(StrCat(theirs, published, ".weight")));
     };
     norm("decay_down_norm", "dt_layernorm", rank);
     norm("key_norm", "b_layernorm", states);

@@ -11,6 +11,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -70,7 +71,7 @@ ModelConfig ReadMinimax(PublishedConfig& from) {
   config.tied_head = from.Flag("tie_word_embeddings", false);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
-  ReadRotary(from, config, std::nullopt, 1e6);
+  ReadRotary(from, config, {.positions = 131072, .base = 1e6});
   ReadHybridLayers(from, config, "lightning",
                    [](int64_t i) { return i % 2 == 0; });
   const int64_t shared =
@@ -95,6 +96,25 @@ ModelConfig ReadMinimax(PublishedConfig& from) {
   from.Ignore({"block_size", "output_router_logits", "router_aux_loss_coef",
                "router_jitter_noise"});
   return config;
+}
+
+// Factors are 1: those that were read are in the weights.
+void PublishMinimax(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig softmax = FirstView(config, "full");
+  PublishSoftmaxStack(config, to);
+  to.erase("attention_bias");
+  PublishRotary(config, to);
+  PublishLayerWords(
+      config, "layer_types",
+      {{"lightning", "linear_attention"}, {"full", "full_attention"}}, to);
+  const int64_t window = KeyOf<int64_t>(softmax, "window");
+  to["sliding_window"] =
+      window == 0 ? nlohmann::json(nullptr) : nlohmann::json(window);
+  to["num_local_experts"] = KeyOf<int64_t>(config, "experts");
+  to["num_experts_per_tok"] = KeyOf<int64_t>(config, "experts_per_token");
+  for (const char* part : {"full_attn", "linear_attn", "mlp"}) {
+    to[StrCat(part, "_alpha_factor")] = to[StrCat(part, "_beta_factor")] = 1;
+  }
 }
 
 // -log of the decays, of which the file holds a copy where transformers wrote
@@ -126,7 +146,7 @@ void AddLightning(const ModelConfig& view, const std::string& own,
                   PublishedTensors& from, ImportedTensors& to) {
   const float in = 1 / factors.rows;
   const GroupedRows rows(from, theirs + "qkv_proj.weight", view.n_heads,
-                         {view.d_key, view.d_key, view.d_value});
+                         {view.d_key, view.d_key, view.d_value}, view.d_model);
   to.Add(own + "query_projection.weight", Times(rows[0], in));
   to.Add(own + "key_projection.weight", Times(rows[1], in));
   to.Add(own + "value_projection.weight", Times(rows[2], in));
@@ -177,8 +197,9 @@ void MinimaxTensors(const ModelConfig& config, PublishedTensors& from,
              LogDecay(view, theirs + "self_attn.", i, from));
     }
     const std::string sparse = theirs + "block_sparse_moe.";
+    const std::string other = theirs + "mlp.";
     const std::string mixture =
-        from.Has(sparse + "gate.weight") ? sparse : theirs + "mlp.";
+        from.Has(other + "gate.weight") ? other : sparse;
     to.Add(own + "router.weight",
            Times(from(mixture + "gate.weight"), mixture_in));
     AddExperts(view, own, mixture + "experts.", kNames, from, to, mixture_in,
@@ -194,7 +215,8 @@ void MinimaxTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> MinimaxImporters() {
-  return {{"minimax", ReadMinimax, MinimaxTensors}};
+  return {{"minimax", ReadMinimax, MinimaxTensors, "MiniMaxForCausalLM",
+           PublishMinimax}};
 }
 
 }  // namespace tarn

@@ -6,6 +6,7 @@
 #include "config/feed_forward_form.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -175,6 +176,42 @@ ModelConfig ReadNemotronH(PublishedConfig& from) {
   return config;
 }
 
+void PublishNemotronH(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig mamba = FirstView(config, "mamba2");
+  const ModelConfig softmax = FirstView(config, "full");
+  PublishSoftmaxStack(config, to);
+  to.erase("num_hidden_layers");  // that of the blocks
+  to.erase("hidden_act");
+  to.erase("rms_norm_eps");
+  to["layer_norm_epsilon"] = config.norm_eps;
+  to["mlp_hidden_act"] = "relu2";
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+  PublishedKeys blocks = PublishedKeys::array();
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    for (const BlockWord& block : kBlocks) {
+      if (block.mixer != nullptr ? HasMixer(config, i, block.mixer)
+                                 : HasPart(config, i, block.part)) {
+        blocks.push_back(block.word);
+      }
+    }
+  }
+  to["layers_block_type"] = std::move(blocks);
+  to["mamba_num_heads"] = mamba.n_heads;
+  to["mamba_head_dim"] = mamba.d_value;
+  to["ssm_state_size"] = mamba.d_key;
+  to["n_groups"] = KeyHeadsOf(mamba);
+  to["conv_kernel"] = KeyOf<int64_t>(mamba, "conv_width");
+  to["use_bias"] = KeyOf<bool>(mamba, "recurrent_in_bias");
+  to["use_conv_bias"] = true;
+  to["time_step_min"] = KeyOf<double>(mamba, "least_step");
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  if (mixed.feed_forward != FeedForwardOf("moe")) return;
+  PublishChoice(mixed, to);
+  to["n_routed_experts"] = KeyOf<int64_t>(mixed, "experts");
+  to["moe_shared_expert_intermediate_size"] = KeyOf<int64_t>(mixed, "d_shared");
+  to["routed_scaling_factor"] = KeyOf<double>(mixed, "router_scale");
+}
+
 void AddNemotronPart(const ModelConfig& view, const std::string& own,
                      const std::string& theirs, PublishedTensors& from,
                      ImportedTensors& to) {
@@ -197,7 +234,7 @@ void NemotronHTensors(const ModelConfig& config, PublishedTensors& from,
                       ImportedTensors& to) {
   // transformers 5 calls it "model." in memory, and files "backbone.".
   const std::string root =
-      from.Has("backbone.norm_f.weight") ? "backbone." : "model.";
+      from.Has("model.norm_f.weight") ? "model." : "backbone.";
   from.Skip("mtp.");  // layers that predict the tokens after the next
   to.Add("value_embedding.weight", from(root + "embeddings.weight"));
   int64_t block = 0;
@@ -223,7 +260,8 @@ void NemotronHTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> NemotronImporters() {
-  return {{"nemotron_h", ReadNemotronH, NemotronHTensors}};
+  return {{"nemotron_h", ReadNemotronH, NemotronHTensors,
+           "NemotronHForCausalLM", PublishNemotronH}};
 }
 
 }  // namespace tarn

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <utility>
 
-#include "config/tables.h"
+#include "config/fields.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/importer.h"
@@ -24,9 +25,11 @@ bool SameValue(const nlohmann::json& a, const nlohmann::json& b) {
   return std::abs(x - y) <= kSameReal * std::max(std::abs(x), std::abs(y));
 }
 
-nlohmann::json KeysOfLayer(const ModelConfig& config, int64_t layer) {
-  return nlohmann::json::parse(LayerViewText(config, layer));
-}
+// Keys that are 0 where other sizes decide: the shapes of weights show them.
+constexpr const char* kRanks[] = {"gate_rank", "output_gate_rank", "rate_rank",
+                                  "value_rank", "shift_rank"};
+// More than the keys of any model: a type that leaves out layers is not near.
+constexpr int kOtherDepth = 1 << 20;
 
 // What differs between a configuration and what its published keys say.
 struct Difference {
@@ -34,26 +37,69 @@ struct Difference {
   std::string key, read, given;
 };
 
-// Layers are compared as they see their keys, so that patterns may be written
-// in different ways.
-Difference Compare(const ModelConfig& given, const ModelConfig& read) {
-  Difference difference;
-  if (given.n_layers != read.n_layers) {
-    return {1, "n_layers", StrCat(read.n_layers), StrCat(given.n_layers)};
-  }
-  for (int64_t i = 0; i < given.n_layers; ++i) {
-    const nlohmann::json ours = KeysOfLayer(given, i);
-    const nlohmann::json theirs = KeysOfLayer(read, i);
-    for (const auto& [key, value] : ours.items()) {
-      const auto found = theirs.find(key);
-      if (found != theirs.end() && SameValue(value, *found)) continue;
-      if (difference.count++ > 0) continue;
-      difference.key = i == 0 ? key : StrCat(key, " of layer ", i);
-      difference.read = found == theirs.end() ? "no such key" : found->dump();
-      difference.given = value.dump();
+// Mixers are compared as they see their keys, so that patterns may be written
+// in different ways; what neither of them reads makes no difference.
+class Comparison {
+ public:
+  Comparison(const ModelConfig& given, const ModelConfig& read)
+      : same_shapes_(WeightShapes(given) == WeightShapes(read)) {
+    for (int64_t i = 0; i < given.n_layers; ++i) {
+      const ModelConfig ours = LayerView(given, i), theirs = LayerView(read, i);
+      const std::string of = i == 0 ? "" : StrCat(" of layer ", i);
+      Add(of, ours, theirs);
+      const size_t both =
+          std::min(ours.branches.size(), theirs.branches.size());
+      for (size_t branch = 0; branch < both; ++branch) {
+        Add(of, ours.branches[branch], theirs.branches[branch]);
+      }
     }
   }
-  return difference;
+
+  Difference Take() { return std::move(difference_); }
+
+ private:
+  void Add(const std::string& of, const ModelConfig& ours,
+           const ModelConfig& theirs) {
+    const nlohmann::json given = KeysOf(ours), read = KeysOf(theirs);
+    for (const auto& [key, value] : given.items()) {
+      const auto found = read.find(key);
+      if (found != read.end() && IsSame(key, value, *found)) continue;
+      const ConfigField* field = FindField(key);
+      if (field != nullptr && !ReadsField(ours, *field) &&
+          !ReadsField(theirs, *field)) {
+        continue;
+      }
+      if (difference_.count++ > 0) continue;
+      difference_.key = key + of;
+      difference_.read = found == read.end() ? "no such key" : found->dump();
+      difference_.given = value.dump();
+    }
+  }
+
+  static nlohmann::json KeysOf(const ModelConfig& view) {
+    nlohmann::json keys = nlohmann::json::parse(FieldsText(view));
+    // Heads of keys have two ways to say that all heads have some.
+    if (keys["key_heads"] == 0) keys["key_heads"] = keys["n_heads"];
+    return keys;
+  }
+
+  bool IsSame(const std::string& key, const nlohmann::json& ours,
+              const nlohmann::json& theirs) const {
+    const bool rank = std::find(std::begin(kRanks), std::end(kRanks), key) !=
+                      std::end(kRanks);
+    return SameValue(ours, theirs) || (rank && same_shapes_ && ours == 0);
+  }
+
+  const bool same_shapes_;
+  Difference difference_;
+};
+
+Difference Compare(const ModelConfig& given, const ModelConfig& read) {
+  if (given.n_layers != read.n_layers) {
+    return {kOtherDepth, "n_layers", StrCat(read.n_layers),
+            StrCat(given.n_layers)};
+  }
+  return Comparison(given, read).Take();
 }
 
 struct Attempt {

@@ -234,7 +234,7 @@ void PublishedConfig::Ignore(std::initializer_list<const char*> keys) {
 
 void PublishedConfig::RequireAllRead() const {
   for (const auto& [key, value] : object_.items()) {
-    if (read_.contains(key)) continue;
+    if (read_.contains(key) || value.is_null()) continue;
     throw FormatError(where_, "keys that tarn knows of this type of model",
                       StrCat(Quoted(key), ": ", JsonGiven(value)));
   }

@@ -64,7 +64,8 @@ class PublishedConfig {
 
   /// Keys that say nothing about the function that the model computes.
   void Ignore(std::initializer_list<const char*> keys);
-  /// Throws FormatError naming a key that was not read.
+  /// Throws FormatError naming a key that was not read and holds more than
+  /// null, which counts as absent.
   void RequireAllRead() const;
 
   [[noreturn]] void Refuse(const char* key, const std::string& wanted,

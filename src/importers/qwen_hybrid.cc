@@ -7,6 +7,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -64,7 +65,7 @@ ModelConfig ReadQwenStack(PublishedConfig& from) {
   SetKey(config, "out_bias", biases);
   SetKey(config, "head_gate", true);
   config.own.insert_or_assign("head_norm", int64_t{1});  // of each head
-  ReadRotary(from, config, 0.25);
+  ReadRotary(from, config, {.positions = 32768, .part = 0.25});
   ReadQwenMixers(from, config);
   return config;
 }
@@ -137,6 +138,54 @@ ModelConfig ReadQwen35MoeText(PublishedConfig& from) {
   return config;
 }
 
+void PublishQwenStack(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig delta = FirstView(config, "gdn");
+  PublishSoftmaxStack(config, to);
+  PublishPartialRotary(FirstView(config, "full"), to);
+  PublishLayerWords(config, "layer_types",
+                    {{"gdn", "linear_attention"}, {"full", "full_attention"}},
+                    to);
+  to["linear_num_value_heads"] = delta.n_heads;
+  to["linear_num_key_heads"] = KeyHeadsOf(delta);
+  to["linear_key_head_dim"] = delta.d_key;
+  to["linear_value_head_dim"] = delta.d_value;
+  to["linear_conv_kernel_dim"] = KeyOf<int64_t>(delta, "conv_width");
+}
+
+void PublishQwenExperts(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig mixed = FirstViewWithPart(config, "moe");
+  PublishChoice(mixed, to);
+  to["num_experts"] = KeyOf<int64_t>(mixed, "experts");
+  to["shared_expert_intermediate_size"] = KeyOf<int64_t>(mixed, "d_shared");
+}
+
+void PublishQwenNext(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwenStack(config, to);
+  to["decoder_sparse_step"] = 1;
+  to["mlp_only_layers"] = PublishedKeys::array();
+  PublishedKeys& plain = to["mlp_only_layers"];
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (!HasPart(config, i, "moe")) plain.push_back(i);
+  }
+  if (static_cast<int64_t>(plain.size()) < config.n_layers) {
+    PublishQwenExperts(config, to);
+  } else {
+    to["num_experts"] = to["num_experts_per_tok"] = 0;
+  }
+}
+
+void PublishQwen35Text(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwenStack(config, to);
+  to["attn_output_gate"] = true;
+}
+
+void PublishQwen35MoeText(const ModelConfig& config, PublishedKeys& to) {
+  PublishQwen35Text(config, to);
+  to.erase("intermediate_size");
+  PublishQwenExperts(config, to);
+  to.erase("norm_topk_prob");  // always, in this type
+}
+
 // The text model of one that also reads pictures.
 template <ModelConfig (*Read)(PublishedConfig&)>
 ModelConfig ReadTextOf(PublishedConfig& from) {
@@ -157,7 +206,7 @@ void AddQwenSoftmax(const ModelConfig& view, const std::string& own,
   for (const char* kind : {".weight", ".bias"}) {
     if (kind[1] == 'b' && !biases) break;
     const GroupedRows both(from, StrCat(theirs, "q_proj", kind), view.n_heads,
-                           {width, width});
+                           {width, width}, kind[1] == 'b' ? 0 : view.d_model);
     to.Add(StrCat(own, "query_projection", kind), both[0]);
     to.Add(StrCat(own, "gate_projection", kind), both[1]);
   }
@@ -179,20 +228,20 @@ void AddQwenDelta(const ModelConfig& view, const std::string& own,
   const int64_t each = view.n_heads / key_heads;
   const int64_t keys = key_heads * view.d_key;
   const int64_t values = view.n_heads * view.d_value;
-  const bool packed = from.Has(theirs + "in_proj_qkvz.weight");
+  const bool packed = from.config().HasWord("model_type", "qwen3_next");
   const int64_t parts = packed ? key_heads : 1;
   std::vector<int64_t> heights = {keys / parts, keys / parts, values / parts};
   if (packed) heights.push_back(values / parts);
   const GroupedRows first(
       from, theirs + (packed ? "in_proj_qkvz.weight" : "in_proj_qkv.weight"),
-      parts, heights);
+      parts, heights, view.d_model);
   to.Add(own + "query_projection.weight", first[0]);
   to.Add(own + "key_projection.weight", first[1]);
   to.Add(own + "value_projection.weight", first[2]);
   if (packed) {
     to.Add(own + "gate_projection.weight", first[3]);
     const GroupedRows gates(from, theirs + "in_proj_ba.weight", key_heads,
-                            {each, each});
+                            {each, each}, view.d_model);
     to.Add(own + "beta_projection.weight", gates[0]);
     to.Add(own + "decay_projection.weight", gates[1]);
   } else {
@@ -215,14 +264,24 @@ void AddQwenParts(const ModelConfig& view, const std::string& own,
                   const std::string& theirs, PublishedTensors& from,
                   ImportedTensors& to) {
   if (view.feed_forward != FeedForwardOf("moe")) {
-    AddGatedUnit(own, theirs, kProjNames, from, to);
+    AddGatedUnit(own, theirs + "mlp.", kProjNames, from, to);
     return;
   }
-  to.AddLinear(from, own + "router", theirs + "gate");
-  AddExperts(view, own, theirs + "experts.", kProjNames, from, to);
-  AddGatedUnit(own + "shared.", theirs + "shared_expert.", kProjNames, from,
+  to.AddLinear(from, own + "router", theirs + "mlp.gate");
+  AddExperts(view, own, theirs + "mlp.experts.", kProjNames, from, to);
+  AddGatedUnit(own + "shared.", theirs + "mlp.shared_expert.", kProjNames, from,
                to);
-  to.AddLinear(from, own + "shared_gate", theirs + "shared_expert_gate");
+  to.AddLinear(from, own + "shared_gate", theirs + "mlp.shared_expert_gate");
+}
+
+void AddQwenMixer(const ModelConfig& view, const std::string& own,
+                  const std::string& theirs, PublishedTensors& from,
+                  ImportedTensors& to) {
+  if (view.attention == MixerKind("gdn")) {
+    AddQwenDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
+  } else {
+    AddQwenSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
+  }
 }
 
 // The text model is under "model.language_model." where one for pictures is
@@ -234,32 +293,22 @@ void QwenTensors(const ModelConfig& config, PublishedTensors& from,
       from.Has(inner + "embed_tokens.weight") ? inner : "model.";
   from.Skip("model.visual.");
   from.Skip("mtp.");  // a further layer that predicts the token after the next
-  to.Add("value_embedding.weight", from(root + "embed_tokens.weight"));
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string own = StrCat("layers.", i, ".");
-    const std::string theirs = StrCat(root, "layers.", i, ".");
-    if (view.attention == MixerKind("gdn")) {
-      AddQwenDelta(view, own + "attention.", theirs + "linear_attn.", from, to);
-    } else {
-      AddQwenSoftmax(view, own + "attention.", theirs + "self_attn.", from, to);
-    }
-    AddQwenParts(view, own, theirs + "mlp.", from, to);
-    to.AddLinear(from, own + "norm1", theirs + "input_layernorm");
-    to.AddLinear(from, own + "norm2", theirs + "post_attention_layernorm");
-  }
-  to.AddLinear(from, "norm", root + "norm");
-  to.AddHead(from, "lm_head.weight", root + "embed_tokens.weight");
+  AddSoftmaxStack(config,
+                  {.root = root, .mixer = AddQwenMixer, .unit = AddQwenParts},
+                  from, to);
 }
 
 }  // namespace
 
 std::vector<Importer> QwenImporters() {
-  return {{"qwen3_next", ReadQwenNext, QwenTensors},
+  return {{"qwen3_next", ReadQwenNext, QwenTensors, "Qwen3NextForCausalLM",
+           PublishQwenNext},
           {"qwen3_5", ReadTextOf<ReadQwen35Text>, QwenTensors},
-          {"qwen3_5_text", ReadQwen35Text, QwenTensors},
+          {"qwen3_5_text", ReadQwen35Text, QwenTensors, "Qwen3_5ForCausalLM",
+           PublishQwen35Text},
           {"qwen3_5_moe", ReadTextOf<ReadQwen35MoeText>, QwenTensors},
-          {"qwen3_5_moe_text", ReadQwen35MoeText, QwenTensors}};
+          {"qwen3_5_moe_text", ReadQwen35MoeText, QwenTensors,
+           "Qwen3_5MoeForCausalLM", PublishQwen35MoeText}};
 }
 
 }  // namespace tarn

@@ -80,7 +80,7 @@ void AddSoftmaxStack(const ModelConfig& config, const SoftmaxNames& form,
       to.AddLinear(from, own + mine, theirs + name);
     }
   }
-  to.AddLinear(from, "norm", form.root + "norm");
+  to.AddLinear(from, "norm", form.root + form.last_norm);
   to.AddHead(from, form.head, embedding);
 }
 

@@ -18,8 +18,10 @@ int64_t RowsOfGroup(const std::vector<int64_t>& heights) {
 }
 
 WeightPart WithRows(PublishedTensors& from, const std::string& name,
-                    int64_t rows) {
-  WeightPart part = from(name);
+                    int64_t rows, int64_t columns) {
+  WeightPart part =
+      from.Named(name, columns == 0 ? std::vector<int64_t>{rows}
+                                    : std::vector<int64_t>{rows, columns});
   if (!part.shape().empty() && part.shape()[0] == rows) return part;
   throw FormatError(from.Where(name), StrCat(rows, " rows"),
                     StrCat("shape ", ShapeText(part.shape())));
@@ -41,6 +43,11 @@ WeightPart PublishedTensors::operator()(const std::string& name) {
   return WeightPart(source_, name);
 }
 
+WeightPart PublishedTensors::Named(const std::string& name,
+                                   const std::vector<int64_t>& shape) {
+  return source_ == nullptr ? WeightPart::Named(name, shape) : (*this)(name);
+}
+
 WeightPart PublishedTensors::operator()(const std::string& name,
                                         const std::vector<int64_t>& shape) {
   if (source_ == nullptr) return WeightPart::Named(name, shape);
@@ -51,8 +58,9 @@ WeightPart PublishedTensors::operator()(const std::string& name,
 }
 
 WeightPart PublishedTensors::Reshaped(const std::string& name,
-                                      const std::vector<int64_t>& shape) {
-  const WeightPart part = (*this)(name);
+                                      const std::vector<int64_t>& shape,
+                                      const std::vector<int64_t>& stored) {
+  const WeightPart part = Named(name, stored);
   const auto numbers = [](const std::vector<int64_t>& sizes) {
     int64_t product = 1;  // of sizes of a file or of a checked configuration
     for (const int64_t size : sizes) product *= size;
@@ -109,9 +117,10 @@ void PublishedTensors::RequireAllRead() const {
 }
 
 GroupedRows::GroupedRows(PublishedTensors& from, const std::string& name,
-                         int64_t groups, const std::vector<int64_t>& heights)
-    : GroupedRows(WithRows(from, name, groups * RowsOfGroup(heights)), groups,
-                  heights) {}
+                         int64_t groups, const std::vector<int64_t>& heights,
+                         int64_t columns)
+    : GroupedRows(WithRows(from, name, groups * RowsOfGroup(heights), columns),
+                  groups, heights) {}
 
 WeightPart GroupedRows::operator[](size_t part) const {
   const int64_t rows = RowsOfGroup(heights_), height = heights_[part];
@@ -130,7 +139,7 @@ void ImportedTensors::Add(std::string name, WeightPart part) {
     if (shapes_.empty()) {
       for (auto& [own, shape] : WeightShapes(config_)) shapes_[own] = shape;
     }
-    part = WeightPart::Named(part.Leaves().front().name, shapes_[name]);
+    part = part.Sized(shapes_[name]);
   }
   tensors_.push_back({std::move(name), std::move(part)});
 }

@@ -36,10 +36,13 @@ class PublishedTensors {
   /// tensor that becomes one of tarn's as it is, the shape is known.
   WeightPart operator()(const std::string& name,
                         const std::vector<int64_t>& shape);
-  /// The tensor's numbers in this shape. Throws FormatError where they are more
-  /// or fewer.
+  /// The tensor in whatever shape it has; shape: where it is to be written.
+  WeightPart Named(const std::string& name, const std::vector<int64_t>& shape);
+  /// The tensor's numbers in this shape; stored: that in which they are to be
+  /// written. Throws FormatError where they are more or fewer.
   WeightPart Reshaped(const std::string& name,
-                      const std::vector<int64_t>& shape);
+                      const std::vector<int64_t>& shape,
+                      const std::vector<int64_t>& stored);
   /// Whether two tensors hold the same numbers. O(tensor).
   bool Same(const std::string& one, const std::string& other) const;
   /// Where a tensor is stored, for messages.
@@ -60,10 +63,11 @@ class PublishedTensors {
 /// of each head in turn.
 class GroupedRows {
  public:
-  /// heights: rows of the parts of a group. Throws FormatError where the tensor
-  /// is absent or has other rows than groups times their sum.
+  /// heights: rows of the parts of a group. columns: of a tensor that is to be
+  /// written, 0 of a vector. Throws FormatError where the tensor is absent or
+  /// has other rows than groups times their sum.
   GroupedRows(PublishedTensors& from, const std::string& name, int64_t groups,
-              const std::vector<int64_t>& heights);
+              const std::vector<int64_t>& heights, int64_t columns);
   /// part: groups times the sum of `heights` rows.
   GroupedRows(WeightPart part, int64_t groups, std::vector<int64_t> heights)
       : rows_(std::move(part)), groups_(groups), heights_(std::move(heights)) {}

@@ -7,6 +7,7 @@
 #include "config/own_key.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -71,7 +72,7 @@ ModelConfig ReadSmolLm3(PublishedConfig& from) {
   ModelConfig config = ReadSoftmaxStack(from, {.tied = true});
   from.Want("hidden_act", "silu");
   ReadBiases(from, config);
-  ReadRotary(from, config, std::nullopt, 2e6);
+  ReadRotary(from, config, {.positions = 32768, .base = 2e6});
   from.Ignore({"max_window_layers"});
   const bool windows = from.Flag("use_sliding_window", false);
   const int64_t window = from.Integer("sliding_window", 1, kMostSize, 0);
@@ -100,6 +101,19 @@ ModelConfig ReadSmolLm3(PublishedConfig& from) {
   return config;
 }
 
+void PublishSmolLm3(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  to["mlp_bias"] = config.feed_forward_bias == FeedForwardBias::kAll;
+  PublishRotary(config, to);
+  PublishWindows(config, to);
+  to["use_sliding_window"] = to.contains("sliding_window");
+  const bool rotates = config.positions == Positions::kRotary;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    const bool rotated = KeyOf<bool>(LayerView(config, i), "rotate");
+    to["no_rope_layers"].push_back(rotates && rotated ? 1 : 0);
+  }
+}
+
 void SmolLm3Tensors(const ModelConfig& config, PublishedTensors& from,
                     ImportedTensors& to) {
   AddSoftmaxStack(config, {}, from, to);
@@ -113,9 +127,17 @@ ModelConfig ReadOlmo3(PublishedConfig& from) {
   config.norm = Norm::kAfter;
   // transformers 5 gives layers with a window its default base where a file of
   // transformers 4 has another; here all layers have the file's.
-  ReadWindows(from, 4, ReadRotaryByType(from, config, 5e5, nullptr, 0.0),
+  ReadWindows(from, 4,
+              ReadRotaryByType(from, config, {.positions = 2048, .base = 5e5},
+                               nullptr, 0.0),
               config);
   return config;
+}
+
+void PublishOlmo3(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  PublishRotaryByType(config, to);
+  PublishWindows(config, to);
 }
 
 void Olmo3Tensors(const ModelConfig& config, PublishedTensors& from,
@@ -150,12 +172,33 @@ ModelConfig ReadGemma3Text(PublishedConfig& from) {
   }
   SetKey(config, "score_scale", 1.0 / std::sqrt(scale));
   const double base =
-      ReadRotaryByType(from, config, 1e6, "rope_local_base_freq", 1e4);
+      ReadRotaryByType(from, config, {.positions = 131072, .base = 1e6},
+                       "rope_local_base_freq", 1e4);
   const char* const old = "sliding_window_pattern";
   const int64_t period = from.Integer("_sliding_window_pattern", 1, kMostSize,
                                       from.Integer(old, 1, kMostSize, 6));
   ReadWindows(from, period, base, config);
   return config;
+}
+
+void PublishGemma3Text(const ModelConfig& config, PublishedKeys& to) {
+  PublishSoftmaxStack(config, to);
+  to.erase("hidden_act");
+  to["hidden_activation"] = "gelu_pytorch_tanh";
+  PublishRotaryByType(config, to);
+  PublishWindows(config, to);
+  // The class reads an integer where it is one.
+  const double scale = KeyOf<double>(config, "score_scale");
+  const double width = 1.0 / (scale * scale), rounded = std::nearbyint(width);
+  constexpr double kSameWidth = 1e-9;
+  if (std::abs(width - rounded) <= kSameWidth * rounded) {
+    to["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
+  } else {
+    to["query_pre_attn_scalar"] = width;
+  }
+  to["final_logit_softcapping"] = config.logit_softcap > 0
+                                      ? nlohmann::json(config.logit_softcap)
+                                      : nlohmann::json(nullptr);
 }
 
 ModelConfig ReadGemma3(PublishedConfig& from) {
@@ -194,9 +237,11 @@ void Gemma3Tensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> WindowImporters() {
-  return {{"smollm3", ReadSmolLm3, SmolLm3Tensors},
-          {"olmo3", ReadOlmo3, Olmo3Tensors},
-          {"gemma3_text", ReadGemma3Text, Gemma3Tensors},
+  return {{"smollm3", ReadSmolLm3, SmolLm3Tensors, "SmolLM3ForCausalLM",
+           PublishSmolLm3},
+          {"olmo3", ReadOlmo3, Olmo3Tensors, "Olmo3ForCausalLM", PublishOlmo3},
+          {"gemma3_text", ReadGemma3Text, Gemma3Tensors, "Gemma3ForCausalLM",
+           PublishGemma3Text},
           {"gemma3", ReadGemma3, Gemma3Tensors}};
 }
 

@@ -5,6 +5,7 @@
 #include "config/bounds.h"
 #include "core/text.h"
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
@@ -93,6 +94,20 @@ ModelConfig ReadXlstm(PublishedConfig& from) {
   return config;
 }
 
+void PublishXlstm(const ModelConfig& config, PublishedKeys& to) {
+  PublishStackSizes(config, to);
+  to["num_heads"] = config.n_heads;
+  to["qk_dim_factor"] = FactorOf(config.n_heads * config.d_key, config.d_model);
+  to["v_dim_factor"] =
+      FactorOf(config.n_heads * config.d_value, config.d_model);
+  to["ffn_proj_factor"] = FactorOf(config.d_ff, config.d_model);
+  to["ffn_round_up_to_multiple_of"] = 1;
+  to["norm_eps"] = config.norm_eps;
+  to["output_logit_soft_cap"] = config.logit_softcap;
+  to["gate_soft_cap"] = KeyOf<double>(config, "gate_softcap");
+  to["weight_mode"] = "single";
+}
+
 // The maps of a layer, each in a tensor or several in one, as the key
 // weight_mode says.
 void AddMlstm(const ModelConfig& config, const std::string& own,
@@ -102,14 +117,15 @@ void AddMlstm(const ModelConfig& config, const std::string& own,
   const int64_t keys = heads * config.d_key, values = heads * config.d_value;
   if (from.Has(theirs + "qkv_opreact.weight")) {
     const GroupedRows maps(from, theirs + "qkv_opreact.weight", 1,
-                           {keys, keys, values, values});
+                           {keys, keys, values, values}, config.d_model);
     const char* const names[] = {"query", "key", "value", "gate"};
     for (size_t i = 0; i < 4; ++i) {
       to.Add(StrCat(own, names[i], "_projection.weight"), maps[i]);
     }
     for (const char* part : {".weight", ".bias"}) {
       const GroupedRows gates(from, StrCat(theirs, "ifgate_preact", part), 1,
-                              {heads, heads});
+                              {heads, heads},
+                              part[1] == 'b' ? 0 : config.d_model);
       to.Add(StrCat(own, "input_projection", part), gates[0]);
       to.Add(StrCat(own, "forget_projection", part), gates[1]);
     }
@@ -135,7 +151,7 @@ void AddXlstmUnit(const ModelConfig& config, const std::string& own,
     return;
   }
   const GroupedRows both(from, theirs + "proj_up_gate_z.weight", 1,
-                         {config.d_ff, config.d_ff});
+                         {config.d_ff, config.d_ff}, config.d_model);
   to.Add(own + "linear1.weight", both[0]);
   to.Add(own + "linear3.weight", both[1]);
   to.AddLinear(from, own + "linear2", theirs + "proj_down");
@@ -159,7 +175,7 @@ void XlstmTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> XlstmImporters() {
-  return {{"xlstm", ReadXlstm, XlstmTensors}};
+  return {{"xlstm", ReadXlstm, XlstmTensors, "xLSTMForCausalLM", PublishXlstm}};
 }
 
 }  // namespace tarn

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -23,6 +24,10 @@ const WeightTensor& Given(const WeightSource& source,
                    tensor == nullptr ? "none" : ShapeText(tensor->shape));
 }
 
+// Those of another library, which computed the numbers itself, may have other
+// last bits.
+constexpr float kSameNumber = 1e-6f;
+
 // Numbers that no tensor will hold.
 class FilledCheck final : public WeightSink {
  public:
@@ -31,7 +36,9 @@ class FilledCheck final : public WeightSink {
             const float*) override {}
   void TakeFilled(float value, const float* numbers, int64_t count) override {
     for (int64_t i = 0; i < count; ++i) {
-      if (numbers[i] == value) continue;
+      if (std::abs(numbers[i] - value) <= kSameNumber * std::abs(value)) {
+        continue;
+      }
       throw FormatError(where_,
                         StrCat("numbers that are all ", value,
                                ", as the published form does not hold them"),

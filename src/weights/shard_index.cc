@@ -1,5 +1,6 @@
 #include "weights/shard_index.h"
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -15,10 +16,13 @@ constexpr const char* kMap = "weight_map";
 constexpr uint64_t kMaxValues = uint64_t{1} << 19;
 constexpr size_t kMaxNameBytes = 255;  // of a file, the system's own bound
 
+// Printable ASCII, as the name becomes part of messages.
 bool IsBareName(const std::string& name) {
+  const auto fits = [](char c) {
+    return c >= 0x20 && c < 0x7F && c != '/' && c != '\\';
+  };
   return !name.empty() && name.size() <= kMaxNameBytes && name != "." &&
-         name != ".." && name.find('/') == name.npos &&
-         name.find('\\') == name.npos && name.find('\0') == name.npos;
+         name != ".." && std::all_of(name.begin(), name.end(), fits);
 }
 
 std::optional<Error> ReadMap(const nlohmann::json& value,

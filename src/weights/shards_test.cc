@@ -184,7 +184,7 @@ TEST_F(ShardsTest, NamesStayInTheFolder) {
   std::filesystem::create_directory(folder_ / "inside");
   for (const std::string name :
        {"../outside.safetensors", "/etc/passwd", "inside/x.safetensors", "..",
-        ".", "", "a\\u0000b", "inside\\\\x"}) {
+        ".", "", "a\\u0000b", "a\\u001Bb", "\xC3\xA4", "inside\\\\x"}) {
     WriteIndex(Map({{"a", name}}));
     ExpectRefused(ErrorCode::kFormat, {"weight_map", "'a'", "same folder"});
   }

@@ -67,30 +67,53 @@ uint64_t WeightFileBytes(const WeightSource& source,
   return total;
 }
 
-void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
-                  ByteSink& to) {
-  const std::vector<Written> order = Order(source, options.stored);
+std::string WeightFileHead(const WeightSource& source,
+                           const WeightFileOptions& options) {
   std::vector<TensorToWrite> list;
-  for (const Written& one : order) {
+  for (const Written& one : Order(source, options.stored)) {
     list.push_back({one.tensor->name, one.dtype, one.tensor->shape, nullptr});
   }
-  const std::string head = SafetensorsHead(list, options.metadata);
-  to.Write(head.data(), head.size());
+  return SafetensorsHead(list, options.metadata);
+}
+
+void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
+                  ByteSink& to) {
+  const std::string head = WeightFileHead(source, options);
   const uint64_t total = WeightFileBytes(source, options);
-  uint64_t done = 0;
+  uint64_t at = 0;  // of the file
+  const auto put = [&](const void* data, uint64_t size) {
+    const uint64_t skip =
+        std::min(size, options.begun - std::min(options.begun, at));
+    if (skip < size) {
+      to.Write(static_cast<const char*>(data) + skip,
+               static_cast<size_t>(size - skip));
+    }
+    at += size;
+  };
+  const auto report = [&](uint64_t has) {
+    const uint64_t done = has - std::min<uint64_t>(has, head.size());
+    if (options.progress && !options.progress(done, total)) {
+      throw Error(ErrorCode::kInterrupted, "interrupted");
+    }
+  };
+  report(options.begun);
+  put(head.data(), head.size());
   std::vector<float> wide;
   std::vector<uint8_t> bytes;
-  for (const Written& one : order) {
+  for (const Written& one : Order(source, options.stored)) {
     const int64_t width = std::max<int64_t>(1, one.tensor->columns());
     const int64_t most = std::max<int64_t>(1, kWritten / width);
     for (int64_t row = 0; row < one.tensor->rows(); row += most) {
-      ReadAs(source, one, {row, std::min(row + most, one.tensor->rows())}, wide,
-             bytes);
-      to.Write(bytes.data(), bytes.size());
-      done += bytes.size();
-      if (options.progress && !options.progress(done, total)) {
-        throw Error(ErrorCode::kInterrupted, "interrupted");
+      const WeightRange rows = {row, std::min(row + most, one.tensor->rows())};
+      const auto size = static_cast<uint64_t>(
+          EncodingOf(one.dtype).Bytes(rows.size() * one.tensor->columns()));
+      if (at + size <= options.begun) {
+        at += size;
+        continue;
       }
+      ReadAs(source, one, rows, wide, bytes);
+      put(bytes.data(), bytes.size());
+      report(at);
     }
     source.Release(*one.tensor);
   }

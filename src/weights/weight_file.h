@@ -18,7 +18,11 @@ enum class StoredWeights { kAsTheyAre, kF32, kBF16 };
 struct WeightFileOptions {
   StoredWeights stored = StoredWeights::kAsTheyAre;
   std::map<std::string, std::string> metadata = {{"format", "pt"}};
-  /// Called as bytes are written; false: stop, by throwing an Error of kind
+  /// Bytes of the file that the sink has already: the first ones, which are
+  /// neither read nor written.
+  uint64_t begun = 0;
+  /// Called before the first and after each of the writes with the bytes of
+  /// tensors that the sink has; false: stop, by throwing an Error of kind
   /// kInterrupted.
   std::function<bool(uint64_t done, uint64_t total)> progress = nullptr;
 };
@@ -26,6 +30,11 @@ struct WeightFileOptions {
 /// Bytes of the file's tensors.
 uint64_t WeightFileBytes(const WeightSource& source,
                          const WeightFileOptions& options);
+
+/// What the file begins with, length and header: names, shapes, types and
+/// positions of its tensors.
+std::string WeightFileHead(const WeightSource& source,
+                           const WeightFileOptions& options);
 
 /// Writes all tensors: those of larger numbers first, otherwise in their order.
 /// What has no encoding of safetensors is stored as F32. Memory: some MiB, and

@@ -66,6 +66,9 @@ class WrittenNode final : public LeafNode {
     return StrCat("tensor ", Quoted(tensor.name, 200));
   }
   void Release() const override {}
+  WeightNode Sized(std::vector<int64_t> shape) const override {
+    return std::make_shared<WrittenNode>(tensor.name, std::move(shape));
+  }
 
  private:
   [[noreturn]] void Refuse() const {
@@ -430,6 +433,10 @@ class ScaledNode final : public OverNode {
     for (float& number : mapped) number = (number - term_) / factor_;
     from_->Write(rows, columns, mapped.data(), sink);
   }
+  WeightNode Sized(std::vector<int64_t> shape) const override {
+    return std::make_shared<ScaledNode>(from_->Sized(std::move(shape)), factor_,
+                                        term_);
+  }
 
  private:
   const float factor_, term_;
@@ -479,6 +486,12 @@ void WeightPart::Node::Write(WeightRange, WeightRange, const float*,
                              WeightSink&) const {
   throw ArgumentError(StrCat("tensor ", Quoted(tensor.name, 200)),
                       "a part that can be written back", "one that cannot");
+}
+
+WeightNode WeightPart::Node::Sized(std::vector<int64_t> shape) const {
+  throw ArgumentError(StrCat("tensor ", Quoted(tensor.name, 200)),
+                      "a tensor that is written, or its numbers scaled",
+                      StrCat("another part for shape ", ShapeText(shape)));
 }
 
 WeightNode WrittenTensor(std::string name, std::vector<int64_t> shape) {

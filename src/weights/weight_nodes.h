@@ -30,6 +30,8 @@ struct WeightPart::Node {
                      const float* numbers, WeightSink& sink) const;
   virtual WeightRange RowsOf(const std::string& name) const = 0;
   virtual void AddLeaves(std::vector<WeightTensor>& leaves) const = 0;
+  // Throws ArgumentError by default.
+  virtual std::shared_ptr<const Node> Sized(std::vector<int64_t> shape) const;
 };
 
 using WeightNode = std::shared_ptr<const WeightPart::Node>;

@@ -109,6 +109,10 @@ WeightPart WeightPart::Named(std::string name, std::vector<int64_t> shape) {
   return WeightPart(WrittenTensor(std::move(name), std::move(shape)));
 }
 
+WeightPart WeightPart::Sized(std::vector<int64_t> shape) const {
+  return WeightPart(node_->Sized(std::move(shape)));
+}
+
 void WeightPart::Write(WeightRange rows, const float* numbers,
                        WeightSink& sink) const {
   RequireRange("rows", rows, node_->tensor.rows());

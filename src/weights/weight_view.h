@@ -56,6 +56,9 @@ class WeightPart {
 
   /// A tensor that is only written (Write): reading it throws ArgumentError.
   static WeightPart Named(std::string name, std::vector<int64_t> shape);
+  /// A named tensor, perhaps scaled or shifted, in another shape. Throws
+  /// ArgumentError for other parts.
+  WeightPart Sized(std::vector<int64_t> shape) const;
 
   const std::vector<int64_t>& shape() const;
   const Encoding& encoding() const;

@@ -359,6 +359,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
       config.rotary_scaling = scaling;
       config.rotary_factor = 4;
       config.rotary_original_positions = 64;
+      if (scaling == RotaryScalingKind::kProportional) config.rotary_low = 0.5;
       configs.push_back(config);
       FinishConfig(configs.back());
     }
@@ -388,7 +389,7 @@ std::vector<ModelConfig> SoftmaxConfigs() {
   }
   for (const RotaryScalingKind scaling :
        {RotaryScalingKind::kLinear, RotaryScalingKind::kLlama3,
-        RotaryScalingKind::kYarn}) {
+        RotaryScalingKind::kYarn, RotaryScalingKind::kProportional}) {
     add("full:key_heads=2", Positions::kRotary, scaling);
     add("gated-full,linear", Positions::kRotary, scaling);
   }

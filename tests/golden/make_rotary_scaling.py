@@ -56,6 +56,12 @@ CASES = {
             "original_max_position_embeddings": 4096,
         },
     ),
+    "LFM3": (128, 1e6, {"rope_type": "proportional", "partial_rotary_factor": 0.5}),
+    "proportional of odd parts": (
+        60,
+        1e4,
+        {"rope_type": "proportional", "partial_rotary_factor": 0.3, "factor": 4.0},
+    ),
     "gpt-oss": (
         64,
         1.5e5,

@@ -1,4 +1,4 @@
-# Configures and builds the mutation test with sanitizers, then runs it. The
+# Configures and builds a mutation test with sanitizers, then runs it. The
 # build folder stays, so that a second run compiles nothing.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status)
@@ -16,10 +16,10 @@ run(${CMAKE_COMMAND} -S ${SOURCE} -B ${BUILD} -G ${GENERATOR}
     "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O0 -g1"
     -DTARN_BUILD_TORCH=OFF -DTARN_BUILD_BENCH=OFF -DTARN_BATCHES=16
     -DTARN_SANITIZE=address,undefined -DTARN_KERNELS_LIBRARY=${KERNELS})
-run(${CMAKE_COMMAND} --build ${BUILD} --target hostile_model_test)
+run(${CMAKE_COMMAND} --build ${BUILD} --target ${TEST})
 run(${CMAKE_COMMAND} -E env
     # Allocations beyond 512 MB fail as they would on a full machine; the test
     # holds that none is asked for.
     ASAN_OPTIONS=detect_leaks=1:max_allocation_size_mb=512:allocator_may_return_null=1
-    UBSAN_OPTIONS=print_stacktrace=1
-    ${BUILD}/hostile_model_test)
+    UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+    ${BUILD}/${TEST})

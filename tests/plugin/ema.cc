@@ -29,27 +29,28 @@ class Ema final : public RuntimeMixer {
     for (float& x : kept_) x = least + (1 - least) / (1 + std::exp(-x));
   }
 
-  int64_t shares() const override { return static_cast<int64_t>(kept_.size()); }
+  int64_t units(int) const override { return width(); }
 
   void Mix(MixerBlock& block, int64_t layer) const override {
     block.ForTasks(static_cast<int64_t>(block.segments.size()),
-                   block.rows() * shares(), [&](int64_t i, int) {
+                   block.rows() * width(), [&](int64_t i, int) {
                      Run(block, block.segments[static_cast<size_t>(i)], layer,
-                         0, shares());
+                         0, width());
                    });
   }
 
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    Run(block, block.segments.front(), layer, begin, end);
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    Run(block, block.segments.front(), share.layer, share.begin, share.end);
   }
 
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t share) const override {
-    return state.Tensor(layer, 0) + share;
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
+                    int64_t unit) const override {
+    return block.segments.front().state->Tensor(layer, 0) + unit;
   }
 
  private:
+  int64_t width() const { return static_cast<int64_t>(kept_.size()); }
+
   void Run(MixerBlock& block, const Segment& segment, int64_t layer,
            int64_t begin, int64_t end) const {
     float* average = segment.state->Tensor(layer, 0);

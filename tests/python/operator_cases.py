@@ -9,6 +9,8 @@ LENGTHS = torch.tensor([6, 4])
 KEPT = torch.tensor([[True, True, False, True, True, True], [True] * 6])
 # Starts of three sequences of one packed row; the second is empty.
 STARTS = torch.tensor([0, 2, 2, 6])
+# So small that what mLSTM's maximum changes by it is below every bound.
+EPS = 1e-9
 SEED = torch.tensor(3)
 SEEDS = torch.tensor([3, 4, 5])
 
@@ -59,6 +61,21 @@ def _scan(x):
     steps = torch.nn.functional.softplus(x.flip(1)).flatten(2)
     rates = -torch.nn.functional.softplus(x[0, :3].flatten(1)).t()
     return x.flatten(2), steps, rates, x[:, :, 0, :3], x[:, :, 1, 1:]
+
+
+def _lru(x):
+    """Inputs, both gates and Lambda of 8 channels."""
+    return x.flatten(2), x.flip(1).flatten(2), x.flip(2).flatten(2), _flat_row(x)
+
+
+def _cell(x):
+    """Queries, keys, values and both gates of 2 heads."""
+    return x, x.flip(1), x.flip(2), x[..., 1], x.flip(1)[..., 2] + 1
+
+
+def _without_maximum(S, m):
+    """The state as it would be without m, which has no gradient."""
+    return S * m.exp()[..., None, None]
 
 
 def _one_row(x):
@@ -302,6 +319,43 @@ CASES = {
         lambda x: ops.elementwise_recurrence(
             _one_row(x).flatten(2), _one_row(_gates(x)).flatten(2), cu_seqlens=STARTS
         ),
+    ),
+    "rg-lru": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(*_lru(x), _flat_row(x), x[1, 2].flatten(), kept=KEPT).view_as(x),
+    ),
+    "rg-lru final state": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(
+            *_lru(x), lengths=LENGTHS, initial_state=x[:, 1].flatten(1), return_state=True
+        )[1],
+    ),
+    "rg-lru packed": (
+        ops.rg_lru,
+        lambda x: ops.rg_lru(*[_one_row(r) for r in _lru(x)[:3]], _flat_row(x), cu_seqlens=STARTS),
+    ),
+    "mlstm": (
+        ops.mlstm,
+        lambda x: ops.mlstm(
+            *_cell(x), x[0, 0, :, 3], x[1, 0, :, 3], softcap=4.0, kept=KEPT, eps=EPS
+        ),
+    ),
+    "mlstm final state": (
+        ops.mlstm,
+        lambda x: _without_maximum(
+            *ops.mlstm(
+                *_cell(x),
+                lengths=LENGTHS,
+                initial_state=(_state(x)[0].repeat(1, 1, 1, 2)[..., :5], x.new_full((2, 2), 0.5)),
+                scale=0.5,
+                eps=EPS,
+                return_state=True,
+            )[1]
+        ),
+    ),
+    "mlstm packed": (
+        ops.mlstm,
+        lambda x: ops.mlstm(*[_one_row(part) for part in _cell(x)], cu_seqlens=STARTS, eps=EPS),
     ),
     "selective scan": (
         ops.selective_scan,

@@ -56,12 +56,3 @@ def assert_opens_exactly(folder, wanted, tokens):
     rows = [opened.step(state, int(token)) for token in tokens]
     assert_close(np.stack(rows), wanted)
     state.save(folder / "state")
-
-
-def assert_definer_agrees(kind, keys, folder):
-    """Three random models of a class of transformers, 200 tokens each."""
-    tokens = np.random.default_rng(1).integers(0, VOCAB, 200)
-    for seed in range(3):
-        model = random_model(kind, keys, seed)
-        model.save_pretrained(folder / str(seed))
-        assert_opens_exactly(folder / str(seed), definer_logits(model, tokens), tokens)

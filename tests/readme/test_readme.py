@@ -10,6 +10,7 @@ import subprocess
 
 import pytest
 from checkout_copy import checkout_copy
+from downloaded import write_download
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("TARN_BUILD", ROOT / "build"))
@@ -28,6 +29,7 @@ def clone(tmp_path_factory):
     folder = checkout_copy(tmp_path_factory.mktemp("clone"), ROOT, BUILD)
     text = "It was the best of times, it was the worst of times.\n"
     (folder / "book.txt").write_text("".join(f"{i} {text}" for i in range(2000)))
+    write_download(folder / "downloads" / "qwen3")
     return folder
 
 
@@ -63,6 +65,8 @@ def test_block(clone, name, language, text):
             if line in ("make build", "make runtime", "make wheel", "make test", "make paper"):
                 continue
             done = run(["bash", "-c", shorten(line)], clone)
+            if line.startswith("build/tarn import"):
+                assert (clone / line.split()[-1] / "model.safetensors").exists()
             if " generate " in line or line.startswith("make demo"):
                 assert done.stdout.strip(), f"{line}: no text on stdout"
     elif language == "python":

@@ -62,3 +62,25 @@ def test_a_demo_trains_evaluates_and_is_not_repeated(name, tmp_path):
     again, _ = demo(name, tmp_path)
     assert again == table
     assert (tmp_path / f"{name}-linear" / "log.jsonl").stat().st_mtime_ns == before
+
+
+@pytest.mark.skipif(not (BUILD / "tarn").exists(), reason="the program tarn is not built")
+def test_a_recorded_chat(tmp_path):
+    page = ROOT / "docs" / "demonstrations" / "chat.txt"
+    before = page.read_bytes()
+    done = subprocess.run(
+        [sys.executable, "-B", "scripts/record_chat.py"],
+        cwd=ROOT,
+        env=dict(os.environ, OUT=str(tmp_path), BUILD=str(BUILD), STEPS="12"),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert page.read_bytes() == before  # of a model that was trained for longer
+    given, wanted = done.stdout.split("\n"), before.decode().split("\n")
+    # The files and the command; answers are those of a model that knows nothing.
+    start = wanted.index("$ tarn chat talk --temperature 0 < messages") + 1
+    assert given[:start] == wanted[:start]
+    lines = [line for line in given[start:] if line.startswith(("branch ", "last turn ", "state "))]
+    assert len(lines) == 7 and given[-2] == "saved 3 turns to talk.json"

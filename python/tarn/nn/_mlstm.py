@@ -10,11 +10,10 @@ import torch
 from tarn import ops
 from tarn._configurations import layer_facts
 from tarn._fused import Branch
-from tarn.nn._gated_parts import add_weights, kept_rows, split, want_read, wide
+from tarn.nn._gated_parts import add_weights, kept_rows, split, want_read
 from tarn.nn._mixer import Tensors, View, register_mixer
 from tarn.nn._recurrent_mixer import RecurrentMixer
 
-_EPS = 1e-6  # of the denominator
 # The first values of the biases of the gates, in xLSTM-7B.
 _INPUT_BIAS, _FORGET_BIASES = -10.0, (3.0, 6.0)
 
@@ -74,38 +73,28 @@ class MlstmMixer(RecurrentMixer):
             torch.cat([part.weight for part in gates]),
         ]
         # Rows that are not kept are zeros before the product, so that the gradients of the
-        # maps do not meet them. Such a token does not decay the state and writes nothing.
+        # maps do not meet them.
         packed = kept_rows(ops.layer_heads(kept_rows(x, kept), weights), kept)
         keys_width, values_width = heads * d_key, heads * d_value
         widths = [keys_width, keys_width, values_width, values_width, heads, heads]
         queries, keys, values, z, inputs, forgets = packed.split_with_sizes(widths, 2)
-        queries, keys, values = (split(wide(part), heads) for part in (queries, keys, values))
-        inputs = self._capped(wide(inputs) + self.input_projection.bias)
-        if kept is not None:
-            inputs = inputs.masked_fill(~kept[..., None], -torch.inf)
-        forgets = self._capped(wide(forgets) + self.forget_projection.bias)
-        decays = kept_rows(torch.nn.functional.logsigmoid(forgets), kept)
-        first = inputs.new_zeros(inputs.shape[0], heads) if state is None else state["m"]
-        most = _maxima(decays, inputs, first)  # [B, T + 1, H]
-        after = most[:, 1:]
-        result = ops.decay_attention(
-            queries,
-            keys * (inputs - after).exp()[..., None],
-            torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
-            gates=decays + (most[:, :-1] - after),
-            initial_state=None if state is None else state["S"],
-            scale=d_key**-0.5,
-            return_state=state is not None,
+        before = None if state is None else (state["S"], state["m"])
+        made = ops.mlstm(
+            *(split(part, heads) for part in (queries, keys, values)),
+            inputs,
+            forgets,
+            self.input_projection.bias,
+            self.forget_projection.bias,
+            softcap=self.view["gate_softcap"],
+            kept=kept,
+            initial_state=before,
+            return_state=before is not None,
         )
         new_state: Tensors = {}
-        if isinstance(result, tuple):
-            made, new_state["S"] = result
-            new_state["m"] = most[:, -1]
-        else:
-            made = result
-        sums = torch.maximum(made[..., d_value:].abs(), (-after).exp()[..., None])
+        if isinstance(made, tuple):
+            made, (new_state["S"], new_state["m"]) = made
         rows = ops.gated_norm(
-            (made[..., :d_value] / (sums + _EPS)).to(z.dtype),
+            made.to(z.dtype),
             self.norm.weight.view(heads, d_value),
             gate=split(z, heads),
             eps=self.view["norm_eps"],
@@ -113,22 +102,6 @@ class MlstmMixer(RecurrentMixer):
             activation="sigmoid",
         )
         return Branch(rows.flatten(2), None, self.out_projection.weight), new_state
-
-    def _capped(self, x: torch.Tensor) -> torch.Tensor:
-        cap = self.view["gate_softcap"]
-        return x if cap == 0 else cap * torch.tanh(x / cap)
-
-
-@torch.no_grad()
-def _maxima(decays: torch.Tensor, inputs: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-    """m before and after each token, [B, T + 1, H]:
-    ``m_t = F_t + max(m_0, max over s <= t of i_s - F_s)``, F the sum of the decays. The
-    result of a layer does not depend on m, which therefore has no gradient."""
-    first = first[:, None]
-    if inputs.shape[1] == 0:
-        return first
-    sums = decays.cumsum(1)
-    return torch.cat([first, sums + torch.maximum(first, (inputs - sums).cummax(1).values)], 1)
 
 
 register_mixer("mlstm", MlstmMixer)

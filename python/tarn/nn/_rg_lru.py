@@ -17,7 +17,6 @@ from tarn.nn._gated_parts import (
     kept_rows,
     split,
     want_read,
-    wide,
 )
 from tarn.nn._mixer import Tensors, View, register_mixer
 from tarn.nn._recurrent_mixer import RecurrentMixer
@@ -25,8 +24,6 @@ from tarn.nn._recurrent_mixer import RecurrentMixer
 _RATE = 8.0  # the paper's c
 # The decay of an open gate begins evenly in this range (section 2.4).
 _DECAYS = (0.9, 0.999)
-# Below this 1 - a^2 has no gradient, which would be infinite at 0.
-_LEAST_SQUARE = 1e-30
 
 
 class RgLruMixer(RecurrentMixer):
@@ -89,15 +86,15 @@ class RgLruMixer(RecurrentMixer):
             values, window = convolve(self.convolution, values, lengths, window, "none")
             if window is not None:
                 new_state["window"] = window
-        decays = torch.nn.functional.softplus(wide(self.Lambda)) * -_RATE
-        # A decay of 1 that writes 0 leaves the state as it is.
-        gates = kept_rows(_gate(self.recurrence_gate, values) * decays, kept)
-        roots = (-torch.expm1(2 * gates)).clamp_min(_LEAST_SQUARE).sqrt()
-        roots = torch.where(_first(x, kept, steps), torch.ones_like(roots), roots)
-        inputs = kept_rows(roots * _gate(self.input_gate, values) * wide(values), kept)
-        result = ops.elementwise_recurrence(
-            inputs,
-            gates,
+        result = ops.rg_lru(
+            values,
+            _gate(self.input_gate, values),
+            _gate(self.recurrence_gate, values),
+            self.Lambda,
+            self.input_gate.bias,
+            self.recurrence_gate.bias,
+            begins=None if state is None else _first(x, steps),
+            kept=kept,
             lengths=lengths,
             initial_state=None if state is None else state["h"],
             return_state=state is not None,
@@ -111,20 +108,17 @@ class RgLruMixer(RecurrentMixer):
 
 
 def _gate(gate: Any, values: torch.Tensor) -> torch.Tensor:
-    """sigma(weight values + bias) [B, T, C] with weight [H, V, V] of blocks."""
+    """weight values [B, T, C] with weight [H, V, V] of blocks."""
     weight = gate.weight.to(values.dtype)
-    made = torch.einsum("bthi,hoi->btho", split(values, weight.shape[0]), weight)
-    return torch.sigmoid(wide(made).flatten(2) + gate.bias)
+    return torch.einsum("bthi,hoi->btho", split(values, weight.shape[0]), weight).flatten(2)
 
 
-def _first(x: torch.Tensor, kept: torch.Tensor | None, steps: torch.Tensor | None) -> torch.Tensor:
-    """[B or 1, T, 1] bool: the first tokens of sequences, which write without the root."""
-    if kept is not None:
-        return (kept & (kept.cumsum(1) == 1)).unsqueeze(-1)
+def _first(x: torch.Tensor, steps: torch.Tensor | None) -> torch.Tensor:
+    """[B, T] bool: the first tokens of sequences that begin here."""
     row = torch.arange(x.shape[1], device=x.device) == 0
     if steps is None:
-        return row.view(1, -1, 1)
-    return ((steps.to(x.device) == 0)[:, None] & row).unsqueeze(-1)
+        return row.expand(x.shape[:2])
+    return (steps.to(x.device) == 0)[:, None] & row
 
 
 register_mixer("rg-lru", RgLruMixer)

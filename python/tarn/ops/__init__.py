@@ -78,6 +78,7 @@ from tarn.ops._mapped_attention import (  # noqa: E402
     mapped_linear_attention,
     mapped_linear_attention_step,
 )
+from tarn.ops._mlstm import mlstm  # noqa: E402
 from tarn.ops._moe import (  # noqa: E402
     expert_feed_forward,
     load_balancing_loss,
@@ -85,6 +86,7 @@ from tarn.ops._moe import (  # noqa: E402
 )
 from tarn.ops._packed_attention import linear_attention_packed  # noqa: E402
 from tarn.ops._reformer import reformer_attention  # noqa: E402
+from tarn.ops._rg_lru import rg_lru  # noqa: E402
 from tarn.ops._rows import (  # noqa: E402
     channel_mix,
     decay_gate,
@@ -149,12 +151,14 @@ __all__ = [
     "logistic_mixture_loss",
     "mapped_linear_attention",
     "mapped_linear_attention_step",
+    "mlstm",
     "poly2",
     "reformer_attention",
     "residual_norm",
     "retention",
     "retention_gates",
     "rff",
+    "rg_lru",
     "rms_norm",
     "route_tokens",
     "rwkv6",

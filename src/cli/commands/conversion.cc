@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <utility>
 
 #include "cli/cli.h"
 #include "cli/console/output.h"
@@ -19,15 +20,25 @@ StoredWeights StoredOf(const std::string& word) {
   return word == "bf16" ? StoredWeights::kBF16 : StoredWeights::kAsTheyAre;
 }
 
-// "312 of 2048 MiB, 540 MiB/s, 3 s left"
-std::string Note(uint64_t done, uint64_t total, double seconds) {
-  const double rate = static_cast<double>(done) / std::max(seconds, 1e-3);
-  const double left = static_cast<double>(total - done) / std::max(rate, 1.0);
-  char text[96];
-  std::snprintf(text, sizeof(text), "%.0f of %.0f MiB, %.0f MiB/s, %.0f s left",
+// "312 of 2048 MiB"
+std::string Amount(uint64_t done, uint64_t total) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.0f of %.0f MiB",
                 static_cast<double>(done) / kMiB,
-                static_cast<double>(total) / kMiB, rate / kMiB, left);
+                static_cast<double>(total) / kMiB);
   return text;
+}
+
+// "312 of 2048 MiB, 540 MiB/s, 3 s left"; first: where this run began.
+std::string Note(uint64_t first, uint64_t done, uint64_t total,
+                 double seconds) {
+  const double rate =
+      static_cast<double>(done - first) / std::max(seconds, 1e-3);
+  const double left = static_cast<double>(total - done) / std::max(rate, 1.0);
+  char text[64];
+  std::snprintf(text, sizeof(text), ", %.0f MiB/s, %.0f s left", rate / kMiB,
+                left);
+  return Amount(done, total) + text;
 }
 
 }  // namespace
@@ -52,23 +63,32 @@ int RunConversion(const std::string& label, const ConversionFlags& flags,
   ConvertOptions options;
   options.stored = StoredOf(flags.weights);
   options.overwrite = flags.overwrite;
+  options.build = StrCat("tarn ", TARN_VERSION);
   Converted converted;
+  uint64_t first = 0, last = 0, all = 0;
+  bool begun = false;
   try {
     Progress progress(label, 100);
     const auto start = Clock::now();
     options.progress = [&](uint64_t done, uint64_t total) {
+      if (!begun) first = done;
+      if (!std::exchange(begun, true) && first > 0) {
+        std::fprintf(stderr, "%s: continues after %s\n", label.c_str(),
+                     Amount(first, total).c_str());
+      }
+      last = done;
+      all = total;
       const std::chrono::duration<double> passed = Clock::now() - start;
       progress.Update(total == 0 ? 100 : 100 * done / total,
-                      Note(done, total, passed.count()));
+                      Note(first, done, total, passed.count()));
       return PendingSignal() == 0;
     };
     converted = run(options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted) throw;
     std::fprintf(stderr,
-                 "%s: interrupted: nothing was written; the same command "
-                 "starts from the beginning\n",
-                 label.c_str());
+                 "%s: interrupted after %s; the same command continues\n",
+                 label.c_str(), Amount(last, all).c_str());
     return SignalExitCode(PendingSignal());
   }
   if (!converted.left_out.empty()) {

@@ -12,9 +12,10 @@ constexpr char kImportFooter[] =
     "in\n"
     "one file. The tokenizer's files, the chat template and the generation\n"
     "settings are copied. Weights are read and written a few MiB at a time.\n"
-    "All files appear at the end, by rename, config.json last: an interrupted\n"
-    "import leaves nothing, and the same command starts again. What tarn\n"
-    "cannot run is refused by name; exit code 3.\n\n"
+    "All files appear at the end, by rename, config.json last. An import that\n"
+    "was interrupted leaves files with .partial- in their names, in which the\n"
+    "same command continues. What tarn cannot run is refused by name; exit\n"
+    "code 3.\n\n"
     "Examples:\n"
     "  tarn import downloads/qwen3-0.6b --out models/qwen3\n"
     "  tarn import downloads/mamba2 --out models/mamba2 --weights bf16\n";

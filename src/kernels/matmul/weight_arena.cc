@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <new>
 
 namespace tarn {
@@ -61,7 +60,6 @@ uint8_t* WeightArena::Take(int64_t bytes) {
   }
   Block& block = blocks_.back();
   uint8_t* taken = block.data + block.used;
-  std::memset(taken, 0, static_cast<size_t>(rounded));
   block.used += rounded;
   bytes_ += rounded;
   return taken;

@@ -18,7 +18,8 @@ class WeightArena {
   WeightArena(const WeightArena&) = delete;
   WeightArena& operator=(const WeightArena&) = delete;
 
-  /// `bytes` zeroed bytes at a multiple of 64, which stay where they are.
+  /// `bytes` bytes at a multiple of 64, which stay where they are. They are not
+  /// cleared, so that the pages are first touched by whoever fills them.
   /// Throws std::bad_alloc, also for bytes < 0.
   uint8_t* Take(int64_t bytes);
   /// Bytes taken so far, each rounded up to 64.

@@ -1,6 +1,7 @@
 #include "kernels/matmul/weight_matrix.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "core/error.h"
@@ -35,6 +36,11 @@ WeightMatrix::WeightMatrix(int64_t outputs, int64_t inputs,
   uint8_t* taken = arena_->Take(bytes);
   bias_ = reinterpret_cast<float*>(taken);
   weights_ = taken + panels() * kBiasBytes;
+  std::memset(taken, 0, static_cast<size_t>(panels() * kBiasBytes));
+  if (outputs % kPanel != 0) {
+    std::memset(weights_ + (panels() - 1) * panel_bytes_, 0,
+                static_cast<size_t>(panel_bytes_));
+  }
 }
 
 void WeightMatrix::CheckRows(int64_t first, int64_t rows) const {

@@ -11,14 +11,16 @@ namespace tarn {
 
 /// W [outputs, inputs] in a weight format and a bias [outputs], in panels of
 /// kPanel outputs, one after the other. Outputs are padded with zero rows to a
-/// whole panel. Filled by one thread, then read by any number.
+/// whole panel. Filled once, by several threads if no two fill one panel; then
+/// read by any number.
 class WeightMatrix {
  public:
   static constexpr int64_t kPanel = kPanelOutputs;
 
   WeightMatrix() = default;
-  /// A matrix of zeros. outputs, inputs >= 1. It is in `arena`, or in a block
-  /// of its size when that is null. Throws ShapeError, std::bad_alloc.
+  /// A matrix whose rows are to be set, with a bias of zeros. outputs, inputs
+  /// >= 1. It is in `arena`, or in a block of its size when that is null.
+  /// Throws ShapeError, std::bad_alloc.
   WeightMatrix(int64_t outputs, int64_t inputs, const WeightFormat& format,
                std::shared_ptr<WeightArena> arena = nullptr);
   /// Bytes that such a matrix takes, padding and bias included. outputs, inputs

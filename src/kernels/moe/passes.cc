@@ -207,6 +207,11 @@ void CombineExperts(const ExpertsProblem& p, const ExpertGroups& groups,
   });
 }
 
+void AddExpertRow(const float* row, float weight, bool first, int64_t width,
+                  float* y) {
+  moe::AddScaledKernel()(row, weight, first, width, y);
+}
+
 void ExpertHiddenBackward(const ExpertsProblem& p, const ExpertGroups& groups,
                           const HiddenGradient& g, Executor& executor) {
   const auto kernel = moe::HiddenKernel();

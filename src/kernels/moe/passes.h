@@ -26,6 +26,11 @@ void CombineExperts(const ExpertsProblem& p, const ExpertGroups& groups,
                     const float* weights, const float* rows, float* y,
                     Executor& executor);
 
+/// One expert's part of such a sum, in any columns: y = weight row where it is
+/// the first, else y += weight row.
+void AddExpertRow(const float* row, float weight, bool first, int64_t width,
+                  float* y);
+
 /// The gradient of the hidden rows. `back` [assignments, d_ff] holds
 /// dy W2 without the weights w and becomes the gradient of product1; hidden
 /// becomes w h, grad_three that of product3 (null without a gate), and

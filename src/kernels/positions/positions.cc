@@ -69,6 +69,15 @@ void RotaryFrequencies(int64_t d_key, double base, const RotaryScaling& scaling,
       return StretchLlama3(d_key / 2, scaling, frequencies);
     case RotaryScalingKind::kYarn:
       return StretchYarn(d_key, base, scaling, frequencies);
+    case RotaryScalingKind::kProportional: {
+      const double turning = static_cast<double>(d_key) * scaling.low / 2;
+      for (int64_t i = 0; i < d_key / 2; ++i) {
+        frequencies[i] = static_cast<double>(i + 1) <= turning
+                             ? frequencies[i] / scaling.factor
+                             : 0.0;
+      }
+      return;
+    }
   }
 }
 

@@ -24,6 +24,8 @@ void RotaryFrequencies(int64_t d_key, double base, double* frequencies);
 ///     r_i = clamp((i - a) / (b - a), 0, 1), where a and b are the i at which
 ///     n_i is `high` and `low`, i(n) = d_key ln(L / (2 pi n)) / (2 ln(base)),
 ///     rounded away from each other where `truncate`, within [0, d_key - 1].
+///   proportional (Gemma 4, LFM3):  f_i / s for the first floor(d_key / 2 low)
+///     pairs, 0 for the others, which do not turn
 /// As in transformers (modeling_rope_utils.py). Throws nothing; ranges are the
 /// caller's to check (CheckRotaryScaling).
 void RotaryFrequencies(int64_t d_key, double base, const RotaryScaling& scaling,

@@ -77,6 +77,9 @@ long double Stretched(int64_t i, int64_t d_key, long double base,
   const long double pi = std::acos(-1.0L);
   const long double length = s.original_positions, short_f = f / s.factor;
   if (s.kind == RotaryScalingKind::kLinear) return short_f;
+  if (s.kind == RotaryScalingKind::kProportional) {
+    return i < static_cast<int64_t>(d_key * s.low) / 2 ? short_f : 0;
+  }
   if (s.kind == RotaryScalingKind::kLlama3) {
     const long double wave = 2 * pi / f, high = s.high > 0 ? s.high : 4;
     if (wave > length / s.low) return short_f;
@@ -104,7 +107,10 @@ TEST(RotaryScaling, MatchesTheFormulas) {
                                   {kLlama3, 32, 512, 2, 16},
                                   {kYarn, 4, 4096},
                                   {kYarn, 40, 4096, 1, 32, 1.25, false},
-                                  {kYarn, 16, 64, 2, 8}}) {
+                                  {kYarn, 16, 64, 2, 8},
+                                  {kProportional, 1, 0, 0.5},
+                                  {kProportional, 3, 0, 0.3},
+                                  {kProportional, 1, 0, 1.0}}) {
     for (const int64_t d_key : {2, 6, 64, 128}) {
       for (const double base : {10000.0, 500000.0}) {
         std::vector<double> got(d_key / 2);
@@ -145,7 +151,11 @@ TEST(RotaryScaling, RefusesNumbersOutOfRange) {
                                   {kLlama3, 8, 64, 0},
                                   {kYarn, 8, 64, 40},
                                   {kYarn, 8, 64, nan},
-                                  {kYarn, 8, 64, 1, 32, -1}}) {
+                                  {kYarn, 8, 64, 1, 32, -1},
+                                  {kProportional, 0.5, 0, 0.5},
+                                  {kProportional, 1, 0, 0},
+                                  {kProportional, 1, 0, 1.5},
+                                  {kProportional, 1, 0, nan}}) {
     EXPECT_THROW(CheckRotaryScaling("", 10000, s), ArgumentError);
   }
   EXPECT_THROW(CheckRotaryScaling("", 1.0, {kYarn, 8, 64}), ArgumentError);

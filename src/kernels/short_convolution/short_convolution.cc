@@ -109,5 +109,17 @@ void ShortConvolutionForward(const ShortConvolutionInputs& in,
   }
 }
 
+void ShortConvolutionChannels(const ShortConvolutionInputs& in,
+                              const TensorView& out, float* final_state,
+                              int64_t first, int64_t count) {
+  for (int64_t sequence = 0; sequence < in.SequenceCount(); ++sequence) {
+    for (int64_t done = 0; done < count; done += kConvolutionChannels) {
+      HWY_DYNAMIC_DISPATCH(ConvolutionBlock)
+      ({&in, &out, final_state, nullptr, nullptr, sequence, first + done,
+        std::min(kConvolutionChannels, count - done)});
+    }
+  }
+}
+
 }  // namespace tarn
 #endif  // HWY_ONCE

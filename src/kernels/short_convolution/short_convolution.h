@@ -60,6 +60,12 @@ void ShortConvolutionForward(const ShortConvolutionInputs& in,
                              const TensorView& out, float* final_state,
                              Executor& executor);
 
+/// Channels [first, first + count) of such a call, on the calling thread, with
+/// the same bits. Arguments are not checked.
+void ShortConvolutionChannels(const ShortConvolutionInputs& in,
+                              const TensorView& out, float* final_state,
+                              int64_t first, int64_t count);
+
 /// Bytes of 64-byte aligned scratch for the gradient: (W + 1) D floats a
 /// sequence.
 size_t ShortConvolutionGradientBytes(const ShortConvolutionInputs& in);

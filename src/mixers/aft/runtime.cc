@@ -18,9 +18,7 @@ class Simple final : public RuntimeAttention {
   Simple(const ModelConfig& layer, MixerTensors& tensors)
       : RuntimeAttention(layer, tensors) {}
 
-  int64_t shares() const override {
-    return (value_width_ + kShare - 1) / kShare;
-  }
+  int64_t units(int) const override { return shares(); }
 
   // m, a and b of a share, where no state holds them.
   int64_t WorkerFloats(const MixerBlock&) const override { return 3 * kShare; }
@@ -42,21 +40,20 @@ class Simple final : public RuntimeAttention {
     });
   }
 
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    const int64_t first = begin * kShare;
-    const int64_t channels = std::min(end * kShare, value_width_) - first;
-    if (channels <= 0) return;
-    Advance(block, block.segments.front(), layer, first, channels);
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    const StepColumns own = ColumnsOf(value_width_, kShare, share);
+    Advance(block, block.segments.front(), share.layer, own.begin, own.count);
   }
 
-  const void* Reads(const SequenceState& state, int64_t layer,
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
                     int64_t share) const override {
-    return state.Tensor(layer, kM) + share * kShare;
+    return block.segments.front().state->Tensor(layer, kM) + share * kShare;
   }
 
  private:
   static constexpr int64_t kShare = 64;  // four vectors of AVX-512
+
+  int64_t shares() const { return ColumnUnits(value_width_, kShare); }
 
   int64_t Channels(int64_t share) const {
     return std::min(kShare, value_width_ - share * kShare);

@@ -19,7 +19,7 @@ inline TensorView HeadView(float* data, int64_t count, int64_t stride,
 /// Columns of `in`: [H K] queries, [H K] keys, [H V] values; of `out`: [H V].
 class RuntimeAttention : public RuntimeMixer {
  public:
-  int64_t shares() const override { return heads_; }
+  int64_t units(int) const override { return heads_; }
 
  protected:
   RuntimeAttention(const ModelConfig& layer, MixerTensors& tensors);

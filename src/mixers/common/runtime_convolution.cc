@@ -17,18 +17,9 @@ RuntimeConvolution::RuntimeConvolution(MixerTensors& tensors, int64_t channels,
 void RuntimeConvolution::Run(MixerBlock& block, int64_t layer, int64_t tensor,
                              const Rows& from, const Rows& to) const {
   const auto one = [&](const Segment& segment, Executor& executor) {
-    const auto view = [&](const Rows& rows) {
-      return HeadView(rows[segment.row], segment.count, rows.stride, channels_);
-    };
-    ShortConvolutionInputs in;
-    in.inputs = view(from);
-    in.weights = filters_.data();
-    in.bias = bias_.empty() ? nullptr : bias_.data();
-    in.width = width_;
-    in.activation = activation_;
     float* window = segment.state->Tensor(layer, tensor);
-    in.initial_state = window;
-    ShortConvolutionForward(in, view(to), window, executor);
+    ShortConvolutionForward(Call(segment, from, window), View(segment, to),
+                            window, executor);
   };
   const int64_t segments = static_cast<int64_t>(block.segments.size());
   if (segments == 1) {
@@ -40,6 +31,33 @@ void RuntimeConvolution::Run(MixerBlock& block, int64_t layer, int64_t tensor,
                    SerialExecutor serial;
                    one(block.segments[static_cast<size_t>(i)], serial);
                  });
+}
+
+void RuntimeConvolution::Step(const MixerBlock& block, int64_t layer,
+                              int64_t tensor, const Rows& from, const Rows& to,
+                              StepColumns channels) const {
+  const Segment& segment = block.segments.front();
+  float* window = segment.state->Tensor(layer, tensor);
+  ShortConvolutionChannels(Call(segment, from, window), View(segment, to),
+                           window, channels.begin, channels.count);
+}
+
+TensorView RuntimeConvolution::View(const Segment& segment,
+                                    const Rows& rows) const {
+  return HeadView(rows[segment.row], segment.count, rows.stride, channels_);
+}
+
+ShortConvolutionInputs RuntimeConvolution::Call(const Segment& segment,
+                                                const Rows& from,
+                                                const float* window) const {
+  ShortConvolutionInputs in;
+  in.inputs = View(segment, from);
+  in.weights = filters_.data();
+  in.bias = bias_.empty() ? nullptr : bias_.data();
+  in.width = width_;
+  in.activation = activation_;
+  in.initial_state = window;
+  return in;
 }
 
 }  // namespace tarn::mixers

@@ -22,8 +22,15 @@ class RuntimeConvolution {
   /// a segment, tensor number `tensor` of its layer's state, advances.
   void Run(MixerBlock& block, int64_t layer, int64_t tensor, const Rows& from,
            const Rows& to) const;
+  /// The same for some channels of a block of one row.
+  void Step(const MixerBlock& block, int64_t layer, int64_t tensor,
+            const Rows& from, const Rows& to, StepColumns channels) const;
 
  private:
+  TensorView View(const Segment& segment, const Rows& rows) const;
+  /// A call over a segment's rows after its window.
+  ShortConvolutionInputs Call(const Segment& segment, const Rows& from,
+                              const float* window) const;
   int64_t channels_ = 0, width_ = 0;
   ConvolutionActivation activation_ = ConvolutionActivation::kSilu;
   std::vector<float> filters_, bias_;

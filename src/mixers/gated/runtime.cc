@@ -22,6 +22,9 @@ namespace {
 
 enum GatedTensor : int64_t { kS, kWindow };  // of the spec's state
 
+// Key heads from which a step's work is cut by them alone.
+constexpr int64_t kManyKeyHeads = 8;
+
 /// What a form holds besides its matrices.
 struct GatedVectors {
   std::vector<float> log_decay;       // [H]
@@ -126,8 +129,10 @@ class Gated final : public RuntimeMixer {
   void Mix(MixerBlock& block, int64_t layer) const override {
     MakeGates(block);
     Convolve(block, layer);
-    block.ForRows(8 * (s_.channels + s_.gates),
-                  [&](int64_t row) { Prepare(block, row); });
+    block.ForRows(8 * (s_.channels + s_.gates), [&](int64_t row) {
+      PrepareKeys(block, row, 0, s_.key_heads);
+      PrepareHeads(block, row, 0, s_.heads);
+    });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     // About four state entries a nanosecond.
     const int64_t ns =
@@ -136,28 +141,157 @@ class Gated final : public RuntimeMixer {
         segments * s_.key_heads,
         ns * ((block.rows() + segments - 1) / segments),
         [&](int64_t task, int) {
+          const int64_t group = s_.heads / s_.key_heads;
           Advance(block,
                   block.segments[static_cast<size_t>(task / s_.key_heads)],
-                  layer, task % s_.key_heads);
+                  layer, task % s_.key_heads * group, group);
         });
-    block.ForRows(8 * s_.values, [&](int64_t row) { Finish(block, row); });
+    block.ForRows(8 * s_.values, [&](int64_t row) {
+      AddSkip(block, row, 0, s_.heads);
+      Finish(block, row, 0, s_.heads);
+    });
   }
 
-  // The convolution and norms over all heads need whole rows between the parts.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return s_.key_heads; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  // The second halves of projections of low rank; what heads of keys and of
+  // values need before the recurrence; the recurrence of each value head; the
+  // norm over several heads. Where each value head has its own keys, or key
+  // heads are many, all is done head by head.
+  int phases() const override { return Number(StepPart::kEnd); }
+  int64_t units(int phase) const override {
+    switch (PartOf(phase)) {
+      case StepPart::kGates:
+        return PanelUnits({&decay_up_, &gate_up_});
+      case StepPart::kPrepare:
+        return s_.key_heads + s_.heads;
+      case StepPart::kAdvance:
+        return together() ? s_.key_heads : s_.heads;
+      case StepPart::kFinish:
+      case StepPart::kEnd:
+        break;
+    }
+    return s_.norm_groups;
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t share) const override {
-    return state.Tensor(layer, kS) + share * GroupEntries();
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    switch (PartOf(share.phase)) {
+      case StepPart::kGates:
+        RunProducts(
+            {GateProduct(block, decay_up_, at_.decay_down, at_.gates),
+             GateProduct(block, gate_up_, at_.gate_down, at_.made_gate)},
+            share);
+        return;
+      case StepPart::kPrepare: {
+        const int64_t keys = std::min(share.end, s_.key_heads) - share.begin;
+        const int64_t first = std::max(share.begin - s_.key_heads, int64_t{0});
+        const int64_t heads = share.end - s_.key_heads - first;
+        if (keys > 0) ConvolveKeys(block, share.layer, share.begin, keys);
+        if (heads > 0) ConvolveHeads(block, share.layer, first, heads);
+        return;
+      }
+      case StepPart::kAdvance:
+        StepHeads(block, share);
+        return;
+      case StepPart::kFinish:
+      case StepPart::kEnd:
+        Finish(block, 0, share.begin * NormHeads(),
+               (share.end - share.begin) * NormHeads());
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    const StepPart part = PartOf(phase);
+    if (part == StepPart::kGates) {
+      return PanelAt({&decay_up_, &gate_up_}, unit);
+    }
+    if (part != StepPart::kAdvance) return nullptr;
+    return block.segments.front().state->Tensor(layer, kS) +
+           unit * (together() ? s_.heads / s_.key_heads : 1) * s_.d_key *
+               s_.d_value;
   }
 
  private:
-  int64_t GroupEntries() const {
-    return s_.heads / s_.key_heads * s_.d_key * s_.d_value;
+  enum class StepPart { kGates, kPrepare, kAdvance, kFinish, kEnd };
+
+  // Whether a head's part of a step runs from the convolution to the output.
+  bool together() const {
+    return s_.key_heads == s_.heads || s_.key_heads >= kManyKeyHeads;
+  }
+  // Value heads that are normalised together.
+  int64_t NormHeads() const { return s_.heads / s_.norm_groups; }
+  bool Has(StepPart part) const {
+    switch (part) {
+      case StepPart::kGates:
+        return form_.low_rank() || form_.low_rank_output_gate;
+      case StepPart::kPrepare:
+        return !together();
+      case StepPart::kFinish:
+        return !FinishesByHead();
+      default:
+        return true;
+    }
+  }
+  // Whether a share of the recurrence holds all heads of each norm.
+  bool FinishesByHead() const {
+    if (!form_.norm || NormHeads() == 1) return true;
+    return together() && s_.heads / s_.key_heads % NormHeads() == 0;
+  }
+  // The phases before a part.
+  int Number(StepPart part) const {
+    int number = 0;
+    for (int before = 0; before < static_cast<int>(part); ++before) {
+      number += Has(static_cast<StepPart>(before)) ? 1 : 0;
+    }
+    return number;
+  }
+  StepPart PartOf(int phase) const {
+    int part = 0;
+    while (!Has(static_cast<StepPart>(part)) ||
+           Number(static_cast<StepPart>(part)) < phase) {
+      ++part;
+    }
+    return static_cast<StepPart>(part);
+  }
+
+  // The recurrence of a share's heads, with what they need before and after it
+  // where nothing else makes it.
+  void StepHeads(MixerBlock& block, const StepShare& share) const {
+    const int64_t each = together() ? s_.heads / s_.key_heads : 1;
+    const int64_t first = share.begin * each;
+    const int64_t count = (share.end - share.begin) * each;
+    if (together()) {
+      ConvolveKeys(block, share.layer, share.begin, share.end - share.begin);
+      ConvolveHeads(block, share.layer, first, count);
+    }
+    const int64_t group = s_.heads / s_.key_heads;
+    for (int64_t done = 0; done < count;) {
+      const int64_t head = first + done, rest = count - done;
+      const int64_t heads =
+          together() ? rest : std::min(rest, group - head % group);
+      Advance(block, block.segments.front(), share.layer, head, heads);
+      done += heads;
+    }
+    AddSkip(block, 0, first, count);
+    if (FinishesByHead()) Finish(block, 0, first, count);
+  }
+
+  // Queries and keys of `count` key heads of a single row.
+  void ConvolveKeys(MixerBlock& block, int64_t layer, int64_t first,
+                    int64_t count) const {
+    ConvolveColumns(block, layer, first * s_.d_key, count * s_.d_key);
+    ConvolveColumns(block, layer, s_.keys + first * s_.d_key, count * s_.d_key);
+    PrepareKeys(block, 0, first, count);
+  }
+  // Values and gates of `count` value heads.
+  void ConvolveHeads(MixerBlock& block, int64_t layer, int64_t first,
+                     int64_t count) const {
+    ConvolveColumns(block, layer, 2 * s_.keys + first * s_.d_value,
+                    count * s_.d_value);
+    PrepareHeads(block, 0, first, count);
+  }
+  void ConvolveColumns(MixerBlock& block, int64_t layer, int64_t begin,
+                       int64_t count) const {
+    if (s_.width == 0) return;
+    convolution_.Step(block, layer, kWindow, Columns(block.in, at_.query),
+                      Columns(block.extra, at_.convolved), {begin, count});
   }
 
   // Queries, keys and values as the recurrence reads them.
@@ -197,6 +331,11 @@ class Gated final : public RuntimeMixer {
     if (form_.low_rank()) up(decay_up_, at_.decay_down, at_.gates);
     if (form_.low_rank_output_gate) up(gate_up_, at_.gate_down, at_.made_gate);
   }
+  // One of them for a single row.
+  static StepProduct GateProduct(const MixerBlock& block, const WeightMatrix& w,
+                                 int64_t from, int64_t to) {
+    return {.w = &w, .x = block.in[0] + from, .y = block.extra[0] + to};
+  }
 
   void Convolve(MixerBlock& block, int64_t layer) const {
     if (s_.width == 0) return;
@@ -204,79 +343,104 @@ class Gated final : public RuntimeMixer {
                      Columns(block.extra, at_.convolved));
   }
 
-  // Everything that a row needs before the recurrence, in place.
-  void Prepare(const MixerBlock& block, int64_t row) const {
+  // Queries and keys of `count` key heads as the recurrence reads them, in
+  // place. Bounded gates make the keys with the heads.
+  void PrepareKeys(const MixerBlock& block, int64_t row, int64_t first,
+                   int64_t count) const {
+    const int64_t column = first * s_.d_key, width = count * s_.d_key;
     float* in = block.in[row];
     if (s_.width == 0) {
       const bool convolved = form_.convolution;  // of width 0: silu alone
-      if (convolved || form_.silu_queries) Silu(in + at_.query, s_.keys);
-      if (convolved || form_.silu_keys_values) {
-        Silu(in + at_.key, s_.keys);
-        Silu(in + at_.value, s_.values);
+      if (convolved || form_.silu_queries) {
+        Silu(in + at_.query + column, width);
+      }
+      if ((convolved || form_.silu_keys_values) && !form_.bounded()) {
+        Silu(in + at_.key + column, width);
       }
     }
-    if (rotary_) {  // queries and keys are adjacent
-      const float* cos = block.places[row];
-      RotateRow(cos, cos + s_.d_key / 2, 2 * s_.heads, s_.d_key,
-                in + at_.query);
+    if (rotary_) {
+      const float *cos = block.places[row], *sin = cos + s_.d_key / 2;
+      RotateRow(cos, sin, count, s_.d_key, in + at_.query + column);
+      RotateRow(cos, sin, count, s_.d_key, in + at_.key + column);
     }
     if (form_.unit) {
-      UnitRow(s_.key_heads, s_.d_key, kUnitEps, Queries(block)[row]);
-      UnitRow(s_.key_heads, s_.d_key, kUnitEps, Keys(block)[row]);
+      UnitRow(count, s_.d_key, kUnitEps, Queries(block)[row] + column);
+      UnitRow(count, s_.d_key, kUnitEps, Keys(block)[row] + column);
+    }
+  }
+
+  // Values, betas and gates of `count` value heads.
+  void PrepareHeads(const MixerBlock& block, int64_t row, int64_t first,
+                    int64_t count) const {
+    float* in = block.in[row];
+    if (s_.width == 0 && (form_.convolution || form_.silu_keys_values)) {
+      Silu(in + at_.value + first * s_.d_value, count * s_.d_value);
     }
     if (form_.delta) {
-      float* betas = in + at_.beta;
-      SigmoidRow(betas, s_.heads, betas);
-      for (int64_t h = 0; h < s_.heads; ++h) betas[h] *= beta_scale_;
+      float* betas = in + at_.beta + first;
+      SigmoidRow(betas, count, betas);
+      for (int64_t h = 0; h < count; ++h) betas[h] *= beta_scale_;
     }
-    if (form_.projected()) Decay(block, row);
+    if (form_.projected()) Decay(block, row, first, count);
   }
 
   static void Silu(float* x, int64_t count) { SiluRow(x, count, x); }
 
-  void Decay(const MixerBlock& block, int64_t row) const {
-    float* gates = block.extra[row] + at_.gates;
-    if (form_.skip) return DecayWithSteps(block, row, gates);
-    const float* x = form_.low_rank() ? gates : block.in[row] + at_.decay;
-    DecayGateRow(gates_, x, gates,
-                 form_.bounded() ? Keys(block)[row] : nullptr);
+  // The gates of `count` value heads.
+  void Decay(const MixerBlock& block, int64_t row, int64_t first,
+             int64_t count) const {
+    const int64_t each = s_.gates / s_.heads, column = first * each;
+    GateRow own = gates_;
+    own.count = count * each;
+    if (own.rates != nullptr) own.rates += column;
+    if (own.bias != nullptr) own.bias += column;
+    float* gates = block.extra[row] + at_.gates + column;
+    if (form_.skip) return DecayWithSteps(block, row, own, first, gates);
+    const float* x =
+        form_.low_rank() ? gates : block.in[row] + at_.decay + column;
+    DecayGateRow(own, x, gates,
+                 form_.bounded() ? Keys(block)[row] + column : nullptr);
   }
 
   // The gates, and v = dt x with their steps dt, a head. The steps stand where
   // the gates will, which are made in place of their projection.
-  void DecayWithSteps(const MixerBlock& block, int64_t row,
-                      float* gates) const {
-    float* projected = block.in[row] + at_.decay;
-    DecayGateRow(gates_, projected, projected, gates);
-    HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], gates,
-                 /*base=*/nullptr, Values(block)[row]);
-    std::copy_n(projected, s_.heads, gates);
+  void DecayWithSteps(const MixerBlock& block, int64_t row, const GateRow& own,
+                      int64_t first, float* gates) const {
+    const int64_t column = first * s_.d_value;
+    float* projected = block.in[row] + at_.decay + first;
+    DecayGateRow(own, projected, projected, gates);
+    HeadScaleRow(own.count, s_.d_value, Convolved(block)[row] + column, gates,
+                 /*base=*/nullptr, Values(block)[row] + column);
+    std::copy_n(projected, own.count, gates);
   }
 
-  // The rows of a segment over the states of one key head.
+  // The rows of a segment over the states of `count` value heads, which read
+  // whole key heads or parts of one.
   void Advance(const MixerBlock& block, const Segment& segment, int64_t layer,
-               int64_t key_head) const {
-    const int64_t group = s_.heads / s_.key_heads, first = key_head * group;
+               int64_t first, int64_t count) const {
+    const int64_t group = s_.heads / s_.key_heads, key_head = first / group;
+    const int64_t key_heads = std::max<int64_t>(count / group, 1);
     RecurrentInputs in;
-    in.queries = View(Columns(Queries(block), key_head * s_.d_key), segment, 1,
-                      s_.d_key);
-    in.keys =
-        View(Columns(Keys(block), key_head * s_.d_key), segment, 1, s_.d_key);
-    in.values = View(Columns(Values(block), first * s_.d_value), segment, group,
+    in.queries = View(Columns(Queries(block), key_head * s_.d_key), segment,
+                      key_heads, s_.d_key);
+    in.keys = View(Columns(Keys(block), key_head * s_.d_key), segment,
+                   key_heads, s_.d_key);
+    in.values = View(Columns(Values(block), first * s_.d_value), segment, count,
                      s_.d_value);
     if (form_.constant()) in.head_gates = v_.log_decay.data() + first;
     if (form_.projected()) {
       const int64_t width = s_.gates / s_.heads;
       in.gates = View(Columns(block.extra, at_.gates + first * width), segment,
-                      group, width);
+                      count, width);
     }
     if (form_.delta) {
-      in.betas = View(Columns(block.in, at_.beta + first), segment, group, 1);
+      in.betas = View(Columns(block.in, at_.beta + first), segment, count, 1);
     }
-    float* state = segment.state->Tensor(layer, kS) + key_head * GroupEntries();
+    float* state =
+        segment.state->Tensor(layer, kS) + first * s_.d_key * s_.d_value;
     const RecurrentState states = {.state = state, .next = state};
     const TensorView out = View(Columns(block.out, first * s_.d_value), segment,
-                                group, s_.d_value);
+                                count, s_.d_value);
     SerialExecutor serial;
     const RecurrentOptions options = {.scale = s_.scale};
     if (form_.delta) {
@@ -286,20 +450,33 @@ class Gated final : public RuntimeMixer {
     }
   }
 
-  // The output norm and gate, in place; only a gate of silu is without a norm.
-  void Finish(const MixerBlock& block, int64_t row) const {
-    float* out = block.out[row];
-    if (form_.skip) {
-      HeadScaleRow(s_.heads, s_.d_value, Convolved(block)[row], v_.skip.data(),
-                   out, out);
-    }
+  // o + D x of `count` value heads.
+  void AddSkip(const MixerBlock& block, int64_t row, int64_t first,
+               int64_t count) const {
+    if (!form_.skip) return;
+    const int64_t column = first * s_.d_value;
+    float* out = block.out[row] + column;
+    HeadScaleRow(count, s_.d_value, Convolved(block)[row] + column,
+                 v_.skip.data() + first, out, out);
+  }
+
+  // The output norm and gate of `count` value heads, whole groups, in place;
+  // only a gate of silu is without a norm.
+  void Finish(const MixerBlock& block, int64_t row, int64_t first,
+              int64_t count) const {
+    const int64_t column = first * s_.d_value;
+    float* out = block.out[row] + column;
+    const float* gate = OutputGateRow(block, row);
+    if (gate != nullptr) gate += column;
     if (!form_.norm) {
       SerialExecutor serial;
-      SwigluForward({}, 1, s_.values, OutputGateRow(block, row), out, out,
-                    serial);
+      SwigluForward({}, 1, count * s_.d_value, gate, out, out, serial);
       return;
     }
-    GatedNormRow(norm_, out, OutputGateRow(block, row), v_.norm.data(),
+    GatedNormOptions norm = norm_;
+    norm.groups = count * s_.d_value / s_.norm_width;
+    GatedNormRow(norm, out, gate,
+                 v_.norm.data() + (s_.shared_norm ? 0 : column),
                  /*bias=*/nullptr, out);
   }
 

@@ -45,8 +45,6 @@ class Linear final : public RuntimeAttention {
     }
   }
 
-  bool one_region() const override { return !turned_; }
-
   // Rotated features: phi(q), phi(k) before rotation, and the denominators.
   int64_t row_floats() const override {
     return turned_ ? 2 * key_width_ + heads_ : 0;
@@ -101,44 +99,54 @@ class Linear final : public RuntimeAttention {
                    });
   }
 
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int worker) const override {
+  void Step(MixerBlock& block, const StepShare& share) const override {
     const Segment& segment = block.segments.front();
-    for (int64_t head = begin; head < end; ++head) {
+    for (int64_t head = share.begin; head < share.end; ++head) {
+      if (turned_) MapHeads(block, 0, head, 1);
       if (rotary_) RotateHead(block, 0, head);
-      if (form_.outside()) AttendOutside(block, segment, layer, head, worker);
+      if (turned_) {
+        AttendTurned(block, segment, share.layer, head, share.worker);
+      } else if (form_.outside()) {
+        AttendOutside(block, segment, share.layer, head, share.worker);
+      }
     }
-    if (!form_.outside()) {
-      AttendHeads(block, segment, layer, begin, end - begin);
+    if (!turned_ && !form_.outside()) {
+      AttendHeads(block, segment, share.layer, share.begin,
+                  share.end - share.begin);
     }
   }
 
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t share) const override {
-    return state.Tensor(layer, kSums) + share * form_.d_feature() * d_value_;
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
+                    int64_t head) const override {
+    return block.segments.front().state->Tensor(layer, kSums) +
+           head * form_.d_feature() * d_value_;
   }
 
  private:
   void Rotate(MixerBlock& block) const {
     if (!rotary_) return;
     block.ForRows(key_width_, [&](int64_t row) {
-      if (turned_) MapRow(block, row);
+      if (turned_) MapHeads(block, row, 0, heads_);
       RotateRow(block, row);
     });
   }
 
-  // Puts phi(q), phi(k) into `extra` and, to be rotated, in place of q and k.
-  void MapRow(const MixerBlock& block, int64_t row) const {
-    float* qk = block.in[row];
-    for (int64_t head = 0; head < 2 * heads_; ++head) {
-      form_.Map(qk + head * d_key_, qk + head * d_key_);
+  // Puts phi(q), phi(k) of `count` heads into `extra` and, to be rotated, in
+  // place of q and k.
+  void MapHeads(const MixerBlock& block, int64_t row, int64_t first,
+                int64_t count) const {
+    for (int64_t head = first; head < first + count; ++head) {
+      float *q = Query(block, row, head), *k = Key(block, row, head);
+      form_.Map(q, q);
+      form_.Map(k, k);
+      if (exact_) {
+        const float scale = PowerOfTwoScale(q, d_key_);
+        for (int64_t i = 0; i < d_key_; ++i) q[i] *= scale;
+      }
+      float* features = block.extra[row] + head * d_key_;
+      std::copy_n(q, d_key_, features);
+      std::copy_n(k, d_key_, features + key_width_);
     }
-    for (int64_t head = 0; exact_ && head < heads_; ++head) {
-      float* q = qk + head * d_key_;
-      const float scale = PowerOfTwoScale(q, d_key_);
-      for (int64_t i = 0; i < d_key_; ++i) q[i] *= scale;
-    }
-    std::copy_n(qk, 2 * key_width_, block.extra[row]);
   }
 
   // Katharopoulos et al. 2020, eq. (18)-(20), for the segment's tokens in

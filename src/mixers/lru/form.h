@@ -1,18 +1,15 @@
 // The recurrent block of Griffin and Hawk around the real-gated linear
 // recurrent unit, RG-LRU (De et al. 2024, arXiv 2402.19427, section 2.4 and
 // eq. (1)-(4)). It has C = n_heads d_value channels, and H = n_heads blocks of
-// its gates. With y_t a row of the layer, sigma(x) = 1 / (1 + exp(-x)):
+// its gates. With y_t a row of the layer:
 //
 //   u = convolution(W_v y + b_v),  z = W_z y + b_z           [C], no activation
-//   i = sigma(I u + b_i),  r = sigma(R u + b_r)              [C]: I, R have
-//                                      H blocks [V, V] on the diagonal
-//   log a = -8 softplus(Lambda) r                            [C]
-//   h_t = a_t h_{t-1} + sqrt(1 - a_t^2) i_t u_t              [C]
+//   p_i = I u,  p_r = R u             [C]: I, R have H blocks [V, V] on the
+//                                          diagonal
+//   h   = the recurrence with the gates of kernels/rg_lru/rg_lru.h   [C]
 //   out = W_out (h gelu(z)) + b_out
 //
-// The first token of a sequence writes i u, without the root. gelu is the form
-// with a tanh, and Lambda has the sign of the published models, the opposite of
-// the paper's.
+// gelu is the form with a tanh.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +17,6 @@
 #include "config/model_config.h"
 
 namespace tarn {
-
-/// The paper's c.
-inline constexpr double kLruRate = 8.0;
 
 /// Widths of one layer.
 struct LruSizes {

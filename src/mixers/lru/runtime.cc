@@ -1,12 +1,11 @@
 #include "mixers/lru/runtime.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "kernels/activation/activation.h"
 #include "kernels/elementwise_recurrence/elementwise_recurrence.h"
-#include "kernels/gate_rows/gate_rows.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/rg_lru/rg_lru.h"
 #include "mixers/common/runtime_attention.h"
 #include "mixers/common/runtime_convolution.h"
 #include "mixers/lru/form.h"
@@ -29,12 +28,7 @@ class Lru final : public RuntimeMixer {
         input_bias_(tensors.Vector("input_gate.bias")),
         recurrence_bias_(tensors.Vector("recurrence_gate.bias")),
         rates_(tensors.Vector("Lambda")) {
-    for (float& rate : rates_) {
-      const double x = rate;
-      const double softplus =
-          std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-      rate = static_cast<float>(-kLruRate * softplus);
-    }
+    RgLruRates(rates_.data(), s_.channels, rates_.data());
     if (s_.width > 0) {
       convolution_ =
           RuntimeConvolution(tensors, s_.channels, s_.width,
@@ -67,28 +61,54 @@ class Lru final : public RuntimeMixer {
       Multiply(block, h, input_gates_, Inputs(block));
       Multiply(block, h, recurrence_gates_, Gates(block));
     }
-    block.ForRows(16 * s_.channels, [&](int64_t row) { Prepare(block, row); });
+    block.ForRows(16 * s_.channels, [&](int64_t row) {
+      Prepare(block, row, {0, s_.channels});
+    });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     const int64_t cuts = (s_.channels + kLruShare - 1) / kLruShare;
     block.ForTasks(
         segments * cuts, kLruShare * ((block.rows() + segments - 1) / segments),
         [&](int64_t task, int) {
+          const int64_t begin = task % cuts * kLruShare;
           Recur(block, block.segments[static_cast<size_t>(task / cuts)], layer,
-                task % cuts * kLruShare);
+                {begin, std::min(kLruShare, s_.channels - begin)});
         });
-    block.ForRows(8 * s_.channels, [&](int64_t row) { Finish(block, row); });
+    block.ForRows(8 * s_.channels, [&](int64_t row) {
+      Finish(block, row, {0, s_.channels});
+    });
   }
 
-  // Products of its values stand between the parts.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return 1; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  // A head's gates read the channels of that head alone.
+  int64_t units(int) const override { return s_.heads; }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    const StepColumns own = ColumnsOf(s_.channels, s_.block, share);
+    if (s_.width > 0) {
+      convolution_.Step(block, share.layer, kLruWindow, block.in, Values(block),
+                        own);
+    } else {
+      std::copy_n(block.in[0] + own.begin, own.count,
+                  Values(block)[0] + own.begin);
+    }
+    for (int64_t head = share.begin; head < share.end; ++head) {
+      const size_t h = static_cast<size_t>(head);
+      const int64_t column = head * s_.block;
+      const float* x = Values(block)[0] + column;
+      const WeightMatrix &input = input_gates_[h],
+                         &recurrence = recurrence_gates_[h];
+      RunProducts({{.w = &input, .x = x, .y = Inputs(block)[0] + column},
+                   {.w = &recurrence, .x = x, .y = Gates(block)[0] + column}},
+                  {.begin = 0,
+                   .end = PanelUnits({&input, &recurrence}),
+                   .next = head + 1 < share.end ? input_gates_[h + 1].Panel(0)
+                                                : share.next});
+    }
+    Prepare(block, 0, own);
+    Recur(block, block.segments.front(), share.layer, own);
+    Finish(block, 0, own);
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t) const override {
-    return state.Tensor(layer, kLruState);
+  const void* Reads(const MixerBlock&, int64_t, int,
+                    int64_t head) const override {
+    return input_gates_[static_cast<size_t>(head)].Panel(0);
   }
 
  private:
@@ -120,42 +140,28 @@ class Lru final : public RuntimeMixer {
                  {to.data + column, to.stride}, block.executor());
   }
 
-  // What the recurrence reads: log a, and the root's factor i u. With
-  // t = tanh(-log a), 1 - a^2 = 2 t / (1 + t), where nothing cancels.
-  void Prepare(const MixerBlock& block, int64_t row) const {
-    const int64_t n = s_.channels;
-    const float* values = Values(block)[row];
-    float* inputs = Inputs(block)[row];
-    float* gates = Gates(block)[row];
-    float* roots = block.out[row];
-    AddToRow(input_bias_.data(), n, inputs);
-    SigmoidRow(inputs, n, inputs);
-    AddToRow(recurrence_bias_.data(), n, gates);
-    SigmoidRow(gates, n, gates);
-    for (int64_t c = 0; c < n; ++c) {
-      gates[c] *= rates_[static_cast<size_t>(c)];
-      inputs[c] *= values[c];
-      roots[c] = -gates[c];
-    }
-    if (block.positions[static_cast<size_t>(row)] == 0) return;
-    TanhRow(roots, n, roots);
-    for (int64_t c = 0; c < n; ++c) {
-      inputs[c] *= std::sqrt(2 * roots[c] / (1 + roots[c]));
-    }
+  // What the recurrence reads, in the place of what the gates are made of.
+  void Prepare(const MixerBlock& block, int64_t row, StepColumns own) const {
+    float* inputs = Inputs(block)[row] + own.begin;
+    float* gates = Gates(block)[row] + own.begin;
+    RgLruGatesRow({own.count, rates_.data() + own.begin,
+                   input_bias_.data() + own.begin,
+                   recurrence_bias_.data() + own.begin},
+                  /*begins=*/block.positions[static_cast<size_t>(row)] == 0,
+                  Values(block)[row] + own.begin, inputs, gates, inputs, gates);
   }
 
   // The rows of a segment over the states of a share of channels.
   void Recur(const MixerBlock& block, const Segment& segment, int64_t layer,
-             int64_t begin) const {
-    const int64_t count = std::min(kLruShare, s_.channels - begin);
+             StepColumns own) const {
     const auto view = [&](const Rows& rows) {
-      return HeadView(rows[segment.row] + begin, segment.count, rows.stride,
-                      count);
+      return HeadView(rows[segment.row] + own.begin, segment.count, rows.stride,
+                      own.count);
     };
     ElementwiseRecurrenceInputs in;
     in.inputs = view(Inputs(block));
     in.gates = view(Gates(block));
-    float* state = segment.state->Tensor(layer, kLruState) + begin;
+    float* state = segment.state->Tensor(layer, kLruState) + own.begin;
     in.initial_state = state;
     ElementwiseRecurrenceOutputs outputs;
     outputs.out = view(block.out);
@@ -165,19 +171,18 @@ class Lru final : public RuntimeMixer {
   }
 
   // out = h gelu(z).
-  void Finish(const MixerBlock& block, int64_t row) const {
-    const int64_t n = s_.channels;
-    const float* z = block.in[row] + n;
-    float* gate = Values(block)[row];
-    float* out = block.out[row];
-    GeluTanhRow(z, n, gate);
-    for (int64_t c = 0; c < n; ++c) out[c] *= gate[c];
+  void Finish(const MixerBlock& block, int64_t row, StepColumns own) const {
+    const float* z = block.in[row] + s_.channels + own.begin;
+    float* gate = Values(block)[row] + own.begin;
+    float* out = block.out[row] + own.begin;
+    GeluTanhRow(z, own.count, gate);
+    for (int64_t c = 0; c < own.count; ++c) out[c] *= gate[c];
   }
 
   const LruSizes s_;
   const std::vector<float> input_bias_, recurrence_bias_;  // [C]
-  std::vector<float> rates_;        // -8 softplus(Lambda) [C]
-  RuntimeConvolution convolution_;  // of width 0: empty
+  std::vector<float> rates_;                               // [C]
+  RuntimeConvolution convolution_;                         // of width 0: empty
   std::vector<WeightMatrix> input_gates_, recurrence_gates_;  // H of [V, V]
 };
 

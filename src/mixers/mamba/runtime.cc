@@ -18,8 +18,9 @@ namespace {
 enum MambaTensor : int64_t { kScanState, kScanWindow };  // of the spec's state
 
 // Channels of a task. They do not depend on one another, and a kernel takes as
-// many at a time, so that any cut gives the same bits.
-constexpr int64_t kScanShare = 64;
+// many at a time, so that any cut gives the same bits. A step's share of them
+// is whole panels of a product.
+constexpr int64_t kScanShare = WeightMatrix::kPanel;
 
 // Columns of `in`: [C] values, [C] gates. Columns of `extra`: [C] values after
 // the convolution, [C] steps, then [rank] low-rank steps, [N] keys, [N]
@@ -65,17 +66,12 @@ class Mamba final : public RuntimeMixer {
     Convolve(block, layer);
     Multiply(block, Values(block), select_, Selected(block));
     if (s_.selection_norm) {
-      block.ForRows(4 * s_.selected(), [&](int64_t row) {
-        float* steps = Selected(block)[row];
-        Norm(steps, s_.rank, steps_norm_);
-        Norm(steps + s_.rank, s_.states, key_norm_);
-        Norm(steps + s_.rank + s_.states, s_.states, query_norm_);
-      });
+      block.ForRows(4 * s_.selected(),
+                    [&](int64_t row) { NormSelected(block, row); });
     }
     Multiply(block, Selected(block), steps_up_, Steps(block));
     block.ForRows(2 * s_.channels, [&](int64_t row) {
-      float* steps = Steps(block)[row];
-      SoftplusRow(steps, dt_bias_.data(), s_.channels, steps);
+      MakeSteps(block, row, {0, s_.channels});
     });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     const int64_t cuts = (s_.channels + kScanShare - 1) / kScanShare;
@@ -88,23 +84,51 @@ class Mamba final : public RuntimeMixer {
                task % cuts * kScanShare);
         });
     block.ForRows(4 * s_.channels, [&](int64_t row) {
-      SerialExecutor serial;
-      float* out = block.out[row];
-      SwigluForward({}, 1, s_.channels, block.in[row] + s_.channels, out, out,
-                    serial);
+      Gate(block, row, {0, s_.channels});
     });
   }
 
-  // Products of its values stand between the parts.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return 1; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  // The convolution; what the values are mapped to; its norms, where it has
+  // them; then steps, scan and gate of some channels, a panel of `steps_up_`.
+  int phases() const override { return s_.selection_norm ? 4 : 3; }
+  int64_t units(int phase) const override {
+    if (phase == 1) return PanelUnits({&select_});
+    if (phase == 2 && s_.selection_norm) return 1;
+    return ColumnUnits(s_.channels, kScanShare);
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t) const override {
-    return state.Tensor(layer, kScanState);
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    const StepColumns own = ColumnsOf(s_.channels, kScanShare, share);
+    if (share.phase == 0) {
+      if (s_.width > 0) {
+        convolution_.Step(block, share.layer, kScanWindow, block.in,
+                          Values(block), own);
+      } else {
+        SiluRow(block.in[0] + own.begin, own.count,
+                Values(block)[0] + own.begin);
+      }
+    } else if (share.phase == 1) {
+      RunProducts(
+          {{.w = &select_, .x = Values(block)[0], .y = Selected(block)[0]}},
+          share);
+    } else if (share.phase + 1 < phases()) {
+      NormSelected(block, 0);
+    } else {
+      RunProducts(
+          {{.w = &steps_up_, .x = Selected(block)[0], .y = Steps(block)[0]}},
+          share);
+      MakeSteps(block, 0, own);
+      for (int64_t unit = share.begin; unit < share.end; ++unit) {
+        Scan(block, block.segments.front(), share.layer, unit * kScanShare);
+      }
+      Gate(block, 0, own);
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    if (phase == 1) return select_.Panel(unit);
+    if (phase + 1 < phases()) return nullptr;
+    return block.segments.front().state->Tensor(layer, kScanState) +
+           unit * kScanShare * s_.states;
   }
 
  private:
@@ -137,6 +161,26 @@ class Mamba final : public RuntimeMixer {
   void Norm(float* x, int64_t width, const std::vector<float>& weight) const {
     RmsNormRow(x, width, weight.data(), static_cast<float>(s_.selection_eps),
                x);
+  }
+
+  void NormSelected(const MixerBlock& block, int64_t row) const {
+    float* steps = Selected(block)[row];
+    Norm(steps, s_.rank, steps_norm_);
+    Norm(steps + s_.rank, s_.states, key_norm_);
+    Norm(steps + s_.rank + s_.states, s_.states, query_norm_);
+  }
+
+  void MakeSteps(const MixerBlock& block, int64_t row, StepColumns own) const {
+    float* steps = Steps(block)[row] + own.begin;
+    SoftplusRow(steps, dt_bias_.data() + own.begin, own.count, steps);
+  }
+
+  // out = out silu(gate).
+  void Gate(const MixerBlock& block, int64_t row, StepColumns own) const {
+    SerialExecutor serial;
+    float* out = block.out[row] + own.begin;
+    SwigluForward({}, 1, own.count, block.in[row] + s_.channels + own.begin,
+                  out, out, serial);
   }
 
   // The rows of a segment over the states of a share of channels.

@@ -1,20 +1,15 @@
 // The mLSTM layer of xLSTM (Beck et al. 2024, arXiv 2405.04517, eq. (19)-(27))
-// in the form of xLSTM-7B (Beck et al. 2025, arXiv 2503.13427): a matrix state
-// with exponential input gates, whose running maximum keeps them finite. With
-// y_t a row of the layer, H = n_heads, K = d_key, V = d_value, and c the key
-// gate_softcap, cap(x) = c tanh(x / c), or x where c = 0:
+// in the form of xLSTM-7B (Beck et al. 2025, arXiv 2503.13427). With y_t a row
+// of the layer, H = n_heads, K = d_key, V = d_value, and c the key
+// gate_softcap:
 //
-//   q, k, v, z = W_q y, W_k y, W_v y, W_z y         [H, K], [H, K], [H, V]
-//   twice i, f = cap(W_i y + b_i), cap(W_f y + b_f)       [H] m_t = max(log
-//   sigma(f_t) + m_{t-1}, i_t)        m_0 = 0 C_t = exp(log sigma(f_t) +
-//   m_{t-1} - m_t) C_{t-1} + exp(i_t - m_t) k_t v_t^T n_t = the same of n_{t-1}
-//   and exp(i_t - m_t) k_t h_t = C_t^T q_t / sqrt(K) / (max(|n_t . q_t| /
-//   sqrt(K), exp(-m_t)) + 1e-6) out = W_out (layer norm of each head(h) *
-//   weight * sigma(z))
+//   q, k, v, z = W_q y, W_k y, W_v y, W_z y    [H, K], [H, K], [H, V] twice
+//   p_i, p_f = W_i y, W_f y                    [H]
+//   h = the cell of kernels/mlstm/mlstm.h with the biases b_i and b_f and
+//       scale = 1 / sqrt(K)                    [H, V]
+//   out = W_out (layer norm of each head(h) * weight * sigma(z))
 //
-// n is one more column of C, a value that is always 1: the recurrence is that
-// of decay_attention.h with keys times exp(i - m). But for the 1e-6 the result
-// does not depend on m, which therefore has no gradient.
+// The cell's state is C with n as its last column, and m.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +17,6 @@
 #include "config/model_config.h"
 
 namespace tarn {
-
-/// Added to the denominator.
-inline constexpr double kMlstmEps = 1e-6;
 
 /// Widths of one layer.
 struct MlstmSizes {

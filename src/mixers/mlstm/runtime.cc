@@ -1,11 +1,10 @@
 #include "mixers/mlstm/runtime.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "kernels/activation/activation.h"
 #include "kernels/decay/decay_attention.h"
 #include "kernels/gated_norm/gated_norm.h"
+#include "kernels/mlstm/mlstm.h"
 #include "mixers/mlstm/form.h"
 
 namespace tarn::mixers {
@@ -14,9 +13,9 @@ namespace {
 enum MlstmTensor : int64_t { kMlstmState, kMlstmMaximum };  // of the spec
 
 // Columns of `in`: [H K] queries, [H K] keys, [H V] values, [H V] output gates,
-// [H] input gates, [H] forget gates. Columns of `extra`: [H (V + 1)] values
-// with a 1 after those of each head, [H (V + 1)] what is read, [H] logarithms
-// of decay factors, [H] m.
+// [H] input gates, [H] forget gates. Columns of `extra`: [H (V + 1)] what the
+// cell takes for values, [H (V + 1)] what is read, [H] logarithms of decay
+// factors, [H] m.
 class Mlstm final : public RuntimeMixer {
  public:
   Mlstm(const ModelConfig& layer, MixerTensors& tensors)
@@ -54,19 +53,21 @@ class Mlstm final : public RuntimeMixer {
           Advance(block, block.segments[static_cast<size_t>(task / s_.heads)],
                   layer, task % s_.heads);
         });
-    block.ForRows(8 * s_.values(), [&](int64_t row) { Finish(block, row); });
+    block.ForRows(8 * s_.values(),
+                  [&](int64_t row) { Finish(block, row, 0, s_.heads); });
   }
 
-  // A step is a pass over the state of each head, then over the whole row.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return s_.heads; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  int64_t units(int) const override { return s_.heads; }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    for (int64_t head = share.begin; head < share.end; ++head) {
+      Advance(block, block.segments.front(), share.layer, head);
+    }
+    Finish(block, 0, share.begin, share.end - share.begin);
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t share) const override {
-    return state.Tensor(layer, kMlstmState) + share * s_.d_key * s_.columns();
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
+                    int64_t head) const override {
+    return block.segments.front().state->Tensor(layer, kMlstmState) +
+           head * s_.d_key * s_.columns();
   }
 
  private:
@@ -84,31 +85,35 @@ class Mlstm final : public RuntimeMixer {
     return Decay(block, row, head) + s_.heads;
   }
 
-  float Capped(float x) const {
-    const float cap = static_cast<float>(s_.softcap);
-    return cap == 0.0f ? x : cap * std::tanh(x / cap);
-  }
-
-  // m, the decay and what the state takes in, token by token: their order
-  // decides m.
+  // m, the decay and what the state takes in; m of the state advances.
   void Prepare(const MixerBlock& block, const Segment& segment, int64_t head,
-               float& maximum) const {
-    const size_t h = static_cast<size_t>(head);
-    const int64_t gates = 2 * (s_.keys() + s_.values());
-    for (int64_t row = segment.row; row < segment.row + segment.count; ++row) {
-      float* in = block.in[row];
-      const float i = Capped(in[gates + head] + input_bias_[h]);
-      const float f = Capped(in[gates + s_.heads + head] + forget_bias_[h]);
-      // log sigma(f)
-      const float kept =
-          std::min(f, 0.0f) - std::log1p(std::exp(-std::fabs(f)));
-      const float next = std::max(kept + maximum, i);
-      *Decay(block, row, head) = kept + (maximum - next);
-      ScaleRow(std::exp(i - next), s_.d_key, in + s_.keys() + head * s_.d_key);
-      float* values = Value(block, row, head);
-      std::copy_n(in + 2 * s_.keys() + head * s_.d_value, s_.d_value, values);
-      values[s_.d_value] = 1.0f;
-      *Maximum(block, row, head) = maximum = next;
+               float* maximum) const {
+    const int64_t row = segment.row;
+    const auto view = [&](float* data, int64_t stride) {
+      return TensorView{
+          data, {1, segment.count, 1, 1}, {0, stride, 1}, DType::kF32};
+    };
+    float* gates = block.in[row] + 2 * (s_.keys() + s_.values()) + head;
+    MlstmGatesInputs in;
+    in.input_gates = view(gates, block.in.stride);
+    in.forget_gates = view(gates + s_.heads, block.in.stride);
+    in.input_bias = input_bias_.data() + head;
+    in.forget_bias = forget_bias_.data() + head;
+    in.softcap = static_cast<float>(s_.softcap);
+    in.initial_maximum = maximum;
+    SerialExecutor serial;
+    MlstmGatesForward(
+        in,
+        {.gates = view(Decay(block, row, head), block.extra.stride),
+         .factors = in.input_gates,  // in the place of its number
+         .maxima = view(Maximum(block, row, head), block.extra.stride),
+         .final_maximum = maximum},
+        serial);
+    for (int64_t at = row; at < row + segment.count; ++at) {
+      const float* in_row = block.in[at];
+      MlstmValueRow(in_row[2 * (s_.keys() + s_.values()) + head],
+                    in_row + 2 * s_.keys() + head * s_.d_value, s_.d_value,
+                    Value(block, at, head));
     }
   }
 
@@ -117,7 +122,7 @@ class Mlstm final : public RuntimeMixer {
                int64_t head) const {
     if (segment.count == 0) return;
     Prepare(block, segment, head,
-            segment.state->Tensor(layer, kMlstmMaximum)[head]);
+            segment.state->Tensor(layer, kMlstmMaximum) + head);
     const auto view = [&](float* data, int64_t stride, int64_t width) {
       return TensorView{
           data, {1, segment.count, 1, width}, {0, stride, width}, DType::kF32};
@@ -139,20 +144,21 @@ class Mlstm final : public RuntimeMixer {
         view(Read(block, row, head), stride, s_.columns()), serial);
   }
 
-  // Divides by the denominator of each head, normalises and gates.
-  void Finish(const MixerBlock& block, int64_t row) const {
-    float* out = block.out[row];
-    for (int64_t head = 0; head < s_.heads; ++head) {
-      const float* read = Read(block, row, head);
-      const float floor = std::exp(-*Maximum(block, row, head));
-      const float sum = std::max(std::fabs(read[s_.d_value]), floor) +
-                        static_cast<float>(kMlstmEps);
-      for (int64_t c = 0; c < s_.d_value; ++c) {
-        out[head * s_.d_value + c] = read[c] / sum;
-      }
+  // Divides by the denominator of each of `count` heads, normalises and gates.
+  void Finish(const MixerBlock& block, int64_t row, int64_t first,
+              int64_t count) const {
+    const int64_t column = first * s_.d_value;
+    float* out = block.out[row] + column;
+    for (int64_t head = 0; head < count; ++head) {
+      MlstmReadRow(Read(block, row, first + head),
+                   *Maximum(block, row, first + head), s_.d_value,
+                   static_cast<float>(kMlstmEps), out + head * s_.d_value);
     }
-    GatedNormRow(norm_, out, block.in[row] + 2 * s_.keys() + s_.values(),
-                 norm_weight_.data(), /*bias=*/nullptr, out);
+    GatedNormOptions norm = norm_;
+    norm.groups = count;
+    GatedNormRow(norm, out,
+                 block.in[row] + 2 * s_.keys() + s_.values() + column,
+                 norm_weight_.data() + column, /*bias=*/nullptr, out);
   }
 
   const MlstmSizes s_;

@@ -52,16 +52,63 @@ class Seven final : public TokenShift {
               .scale = static_cast<float>(kRwkvDecay)};
   }
 
+  // Mixtures; the products that read them; those of the second halves of
+  // projections of low rank; heads.
+  int phases() const override { return 4; }
+  int64_t units(int phase) const override {
+    if (phase == 0) return ColumnUnits(s_.d_model, kShare);
+    if (phase == 1) {
+      return PanelUnits({&w_query_, &w_key_, &w_value_, &decay_down_w_,
+                         &rate_down_w_, &gate_down_w_, &value_down_w_});
+    }
+    if (phase == 2) {
+      return PanelUnits({&decay_up_, &rate_up_, &gate_up_, &value_up_});
+    }
+    return s_.heads;
+  }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    switch (share.phase) {
+      case 0:
+        Mixtures(block, 0, share.layer, ColumnsOf(s_.d_model, kShare, share));
+        return;
+      case 1:
+        FirstProducts(block, share);
+        return;
+      case 2:
+        RunProducts({Product(block, decay_up_, decay_down_, gates_),
+                     Product(block, rate_up_, rate_down_, rate_),
+                     Product(block, gate_up_, gate_down_, gate_),
+                     Product(block, value_up_, value_down_, share_)},
+                    share);
+        return;
+      default:
+        StepHeads(block, share, [&](int64_t first, int64_t count) {
+          const StepColumns own = {first * s_.d_key, count * s_.d_key};
+          if (s_.passes_values) ShareRow(block, 0, own);
+          Prepare(block, 0, own);
+        });
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    switch (phase) {
+      case 0:
+        return nullptr;
+      case 1:
+        return PanelAt({&w_query_, &w_key_, &w_value_, &decay_down_w_,
+                        &rate_down_w_, &gate_down_w_, &value_down_w_},
+                       unit);
+      case 2:
+        return PanelAt({&decay_up_, &rate_up_, &gate_up_, &value_up_}, unit);
+      default:
+        return State(block.segments.front(), layer, unit);
+    }
+  }
+
  protected:
   void Shift(MixerBlock& block, int64_t layer) const override {
-    const int64_t d = s_.d_model;
-    block.ForRows(s_.inputs * d, [&](int64_t row) {
-      const float* y = block.in[row];
-      const float* before = Before(block, row, layer);
-      for (int64_t n = 0; n < s_.inputs; ++n) {
-        ShiftedRow(y, before, shift_.data() + n * d, d,
-                   block.extra[row] + mixed_ + n * d);
-      }
+    block.ForRows(s_.inputs * s_.d_model, [&](int64_t row) {
+      Mixtures(block, row, layer, {0, s_.d_model});
     });
   }
 
@@ -82,7 +129,9 @@ class Seven final : public TokenShift {
     Multiply(block, decay_up_, decay_down_, gates_);
     Multiply(block, rate_up_, rate_down_, rate_);
     Multiply(block, gate_up_, gate_down_, gate_);
-    block.ForRows(16 * s_.width, [&](int64_t row) { Prepare(block, row); });
+    block.ForRows(16 * s_.width, [&](int64_t row) {
+      Prepare(block, row, {0, s_.width});
+    });
   }
 
   void Advance(const MixerBlock& block, const Segment& segment, int64_t head,
@@ -102,20 +151,21 @@ class Seven final : public TokenShift {
                       OutView(block, segment, head), serial);
   }
 
-  void Finish(const MixerBlock& block, int64_t row) const override {
-    const float* extra = block.extra[row];
-    float* out = block.out[row];
-    GatedNormRow(norm_, out, /*gate=*/nullptr, norm_weight_.data(),
-                 norm_bias_.data(), out);
+  void Finish(const MixerBlock& block, int64_t row, int64_t first,
+              int64_t count) const override {
+    const int64_t column = first * s_.d_key;
+    const float* extra = block.extra[row] + column;
+    float* out = block.out[row] + column;
+    NormHeads(first, count, /*gate=*/nullptr, out);
     const GateCorrectionInputs in = {.tokens = 1,
-                                     .heads = s_.heads,
+                                     .heads = count,
                                      .width = s_.d_key,
                                      .o = out,
                                      .r = extra + query_,
                                      .k = extra + key_,
                                      .v = extra + value_,
                                      .g = extra + gate_,
-                                     .weight = bonus_.data()};
+                                     .weight = bonus_.data() + column};
     SerialExecutor serial;
     GateCorrectionForward(in, out, serial);
   }
@@ -125,6 +175,42 @@ class Seven final : public TokenShift {
   }
 
  private:
+  // Some columns of every mixture of a row.
+  void Mixtures(const MixerBlock& block, int64_t row, int64_t layer,
+                StepColumns own) const {
+    const int64_t d = s_.d_model;
+    const float* y = block.in[row] + own.begin;
+    const float* before = Before(block, row, layer) + own.begin;
+    for (int64_t n = 0; n < s_.inputs; ++n) {
+      const int64_t column = n * d + own.begin;
+      ShiftedRow(y, before, shift_.data() + column, own.count,
+                 block.extra[row] + mixed_ + column);
+    }
+  }
+
+  // The products of the mixtures in a step, after which the row is kept.
+  void FirstProducts(MixerBlock& block, const StepShare& share) const {
+    const int64_t d = s_.d_model;
+    RunProducts(
+        {Product(block, w_query_, mixed_ + kShiftQuery * d, query_),
+         Product(block, w_key_, mixed_ + kShiftKey * d, key_),
+         Product(block, w_value_, mixed_ + kShiftValue * d, value_),
+         Product(block, decay_down_w_, mixed_ + kShiftDecay * d, decay_down_),
+         Product(block, rate_down_w_, mixed_ + kShiftRate * d, rate_down_),
+         Product(block, gate_down_w_, mixed_ + kShiftGate * d, gate_down_),
+         Product(block, value_down_w_, mixed_ + kShiftValue * d, value_down_)},
+        share);
+    int64_t panels = PanelUnits({&w_query_, &w_key_, &w_value_});
+    const StepColumns decay = ColumnsOfPanels(decay_down_w_, share, panels);
+    float* x = block.extra[0] + decay_down_ + decay.begin;
+    TanhRow(x, decay.count, x);
+    panels += PanelUnits({&decay_down_w_, &rate_down_w_});
+    const StepColumns gate = ColumnsOfPanels(gate_down_w_, share, panels);
+    x = block.extra[0] + gate_down_ + gate.begin;
+    SigmoidRow(x, gate.count, x);
+    if (share.begin == 0) block.KeepLastRows(block.in, share.layer, kShift);
+  }
+
   // The values of the first layer go to the later ones, which add a share.
   void ShareValues(MixerBlock& block) const {
     if (!s_.passes_values) return;
@@ -134,37 +220,43 @@ class Seven final : public TokenShift {
       Multiply(block, value_up_, value_down_, share_);
     }
     block.ForRows(4 * s_.width, [&](int64_t row) {
-      float* values = block.extra[row] + value_;
-      float* first = block.passed[row];
-      if (!s_.reads_values) {
-        std::copy_n(values, s_.width, first);
-        return;
-      }
-      float* share = block.extra[row] + share_;
-      SigmoidRow(share, s_.width, share);
-      ShiftedRow(values, first, share, s_.width, values);
+      ShareRow(block, row, {0, s_.width});
     });
   }
 
-  void Prepare(const MixerBlock& block, int64_t row) const {
-    float* extra = block.extra[row];
+  void ShareRow(const MixerBlock& block, int64_t row, StepColumns own) const {
+    float* values = block.extra[row] + value_ + own.begin;
+    float* first = block.passed[row] + own.begin;
+    if (!s_.reads_values) {
+      std::copy_n(values, own.count, first);
+      return;
+    }
+    float* share = block.extra[row] + share_ + own.begin;
+    SigmoidRow(share, own.count, share);
+    ShiftedRow(values, first, share, own.count, values);
+  }
+
+  // What the recurrence of some heads reads, from their columns.
+  void Prepare(const MixerBlock& block, int64_t row, StepColumns own) const {
+    float* extra = block.extra[row] + own.begin;
     float *gates = extra + gates_, *rate = extra + rate_, *key = extra + key_,
           *reads = extra + reads_;
-    DecayGateRow(decay_, gates, gates, nullptr);
-    SigmoidRow(rate, s_.width, rate);
-    for (int64_t i = 0; i < s_.width; ++i) {
-      reads[i] = -key[i] * key_scale_[static_cast<size_t>(i)];
-    }
+    GateRow decay = decay_;
+    decay.count = own.count;
+    DecayGateRow(decay, gates, gates, nullptr);
+    SigmoidRow(rate, own.count, rate);
+    const float* scale = key_scale_.data() + own.begin;
+    for (int64_t i = 0; i < own.count; ++i) reads[i] = -key[i] * scale[i];
     const EntryFormCall mixed = {.form = EntryForm::kMixedGate,
                                  .rows = 1,
-                                 .width = s_.width,
-                                 .x = {key, s_.width},
-                                 .y = {rate, s_.width},
-                                 .weight = key_rate_.data()};
+                                 .width = own.count,
+                                 .x = {key, own.count},
+                                 .y = {rate, own.count},
+                                 .weight = key_rate_.data() + own.begin};
     SerialExecutor serial;
     EntryFormForward(mixed, mixed.x, serial);
-    UnitRow(s_.heads, s_.d_key, s_.unit_eps, reads);
-    for (int64_t i = 0; i < s_.width; ++i) rate[i] *= -reads[i];
+    UnitRow(own.count / s_.d_key, s_.d_key, s_.unit_eps, reads);
+    for (int64_t i = 0; i < own.count; ++i) rate[i] *= -reads[i];
   }
 
   const std::vector<float> key_scale_, key_rate_;  // [H K]
@@ -200,13 +292,83 @@ class Six final : public TokenShift {
     decay_ = {.form = GateForm::kExponential, .count = w};
   }
 
+  // The first mixture; the two products that make the others of it; those of
+  // the others; that of the decay; heads.
+  int phases() const override { return 6; }
+  int64_t units(int phase) const override {
+    switch (phase) {
+      case 0:
+        return ColumnUnits(s_.d_model, kShare);
+      case 1:
+        return PanelUnits({&shift_down_w_});
+      case 2:
+        return s_.inputs * shift_up_.front().panels();
+      case 3:
+        return PanelUnits(
+            {&w_query_, &w_key_, &w_value_, &w_gate_, &decay_down_w_});
+      case 4:
+        return PanelUnits({&decay_up_});
+      default:
+        return s_.heads;
+    }
+  }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    float* extra = block.extra[0];
+    switch (share.phase) {
+      case 0:
+        FirstMixture(block, 0, share.layer,
+                     ColumnsOf(s_.d_model, kShare, share));
+        return;
+      case 1: {
+        RunProducts({Product(block, shift_down_w_, mixed_, shift_down_)},
+                    share);
+        const StepColumns own = ColumnsOfPanels(shift_down_w_, share);
+        float* down = extra + shift_down_ + own.begin;
+        TanhRow(down, own.count, down);
+        return;
+      }
+      case 2:
+        StepMixtures(block, share);
+        return;
+      case 3:
+        FirstProducts(block, share);
+        return;
+      case 4: {
+        RunProducts({Product(block, decay_up_, decay_down_, gates_)}, share);
+        MakeGates(block, 0, ColumnsOfPanels(decay_up_, share));
+        return;
+      }
+      default:
+        StepHeads(block, share, [](int64_t, int64_t) {});
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    switch (phase) {
+      case 0:
+        return nullptr;
+      case 1:
+        return shift_down_w_.Panel(unit);
+      case 2: {
+        const int64_t each = shift_up_.front().panels();
+        return shift_up_[static_cast<size_t>(unit / each)].Panel(unit % each);
+      }
+      case 3:
+        return PanelAt(
+            {&w_query_, &w_key_, &w_value_, &w_gate_, &decay_down_w_}, unit);
+      case 4:
+        return decay_up_.Panel(unit);
+      default:
+        return State(block.segments.front(), layer, unit);
+    }
+  }
+
  protected:
   // The shifts depend on a first mixture of the two rows.
   void Shift(MixerBlock& block, int64_t layer) const override {
     const int64_t d = s_.d_model, rank = s_.shift_rank;
     block.ForRows(d, [&](int64_t row) {
-      ShiftedRow(block.in[row], Before(block, row, layer), base_.data(), d,
-                 block.extra[row] + mixed_);
+      FirstMixture(block, row, layer, {0, d});
     });
     Multiply(block, shift_down_w_, mixed_, shift_down_);
     block.ForRows(4 * s_.inputs * rank, [&](int64_t row) {
@@ -218,12 +380,8 @@ class Six final : public TokenShift {
                mixed_ + n * d);
     }
     block.ForRows(2 * s_.inputs * d, [&](int64_t row) {
-      const float* y = block.in[row];
-      const float* before = Before(block, row, layer);
-      float* mixed = block.extra[row] + mixed_;  // shifts first
-      AddToRow(shift_.data(), s_.inputs * d, mixed);
-      for (int64_t n = 0; n < s_.inputs; ++n, mixed += d) {
-        ShiftedRow(y, before, mixed, d, mixed);
+      for (int64_t n = 0; n < s_.inputs; ++n) {
+        MixtureOfShift(block, row, layer, n, {0, d});
       }
     });
   }
@@ -241,8 +399,7 @@ class Six final : public TokenShift {
     });
     Multiply(block, decay_up_, decay_down_, gates_);
     block.ForRows(8 * s_.width, [&](int64_t row) {
-      float* gates = block.extra[row] + gates_;
-      DecayGateRow(decay_, gates, gates, nullptr);
+      MakeGates(block, row, {0, s_.width});
     });
   }
 
@@ -262,13 +419,71 @@ class Six final : public TokenShift {
                        OutView(block, segment, head), serial);
   }
 
-  void Finish(const MixerBlock& block, int64_t row) const override {
-    float* out = block.out[row];
-    GatedNormRow(norm_, out, block.extra[row] + gate_, norm_weight_.data(),
-                 norm_bias_.data(), out);
+  void Finish(const MixerBlock& block, int64_t row, int64_t first,
+              int64_t count) const override {
+    const int64_t column = first * s_.d_key;
+    NormHeads(first, count, block.extra[row] + gate_ + column,
+              block.out[row] + column);
   }
 
  private:
+  void FirstMixture(const MixerBlock& block, int64_t row, int64_t layer,
+                    StepColumns own) const {
+    ShiftedRow(block.in[row] + own.begin, Before(block, row, layer) + own.begin,
+               base_.data() + own.begin, own.count,
+               block.extra[row] + mixed_ + own.begin);
+  }
+
+  // Some columns of mixture n, in place of its learned shift.
+  void MixtureOfShift(const MixerBlock& block, int64_t row, int64_t layer,
+                      int64_t n, StepColumns own) const {
+    const int64_t column = n * s_.d_model + own.begin;
+    float* mixed = block.extra[row] + mixed_ + column;
+    AddToRow(shift_.data() + column, own.count, mixed);
+    ShiftedRow(block.in[row] + own.begin, Before(block, row, layer) + own.begin,
+               mixed, own.count, mixed);
+  }
+
+  void StepMixtures(MixerBlock& block, const StepShare& share) const {
+    const int64_t each = shift_up_.front().panels();
+    for (int64_t n = 0; n < s_.inputs; ++n) {
+      StepShare own = share;
+      own.begin = std::max<int64_t>(share.begin - n * each, 0);
+      own.end = std::min(share.end - n * each, each);
+      if (own.begin >= own.end) continue;
+      const WeightMatrix& up = shift_up_[static_cast<size_t>(n)];
+      RunProducts({Product(block, up, shift_down_ + n * s_.shift_rank,
+                           mixed_ + n * s_.d_model)},
+                  own);
+      MixtureOfShift(block, 0, share.layer, n, ColumnsOfPanels(up, own));
+    }
+  }
+
+  // The products of the mixtures in a step, after which the row is kept.
+  void FirstProducts(MixerBlock& block, const StepShare& share) const {
+    const int64_t d = s_.d_model;
+    RunProducts(
+        {Product(block, w_query_, mixed_ + kShiftQuery * d, query_),
+         Product(block, w_key_, mixed_ + kShiftKey * d, key_),
+         Product(block, w_value_, mixed_ + kShiftValue * d, value_),
+         Product(block, w_gate_, mixed_ + kShiftGate * d, gate_),
+         Product(block, decay_down_w_, mixed_ + kShiftDecay * d, decay_down_)},
+        share);
+    const StepColumns own =
+        ColumnsOfPanels(decay_down_w_, share,
+                        PanelUnits({&w_query_, &w_key_, &w_value_, &w_gate_}));
+    float* down = block.extra[0] + decay_down_ + own.begin;
+    TanhRow(down, own.count, down);
+    if (share.begin == 0) block.KeepLastRows(block.in, share.layer, kShift);
+  }
+
+  void MakeGates(const MixerBlock& block, int64_t row, StepColumns own) const {
+    GateRow decay = decay_;
+    decay.count = own.count;
+    float* gates = block.extra[row] + gates_ + own.begin;
+    DecayGateRow(decay, gates, gates, nullptr);
+  }
+
   const std::vector<float> base_;       // shift_base [D]
   std::vector<WeightMatrix> shift_up_;  // [inputs] of [D, rank]
   WeightMatrix shift_down_w_, w_query_, w_key_, w_value_, w_gate_;

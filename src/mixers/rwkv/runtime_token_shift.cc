@@ -76,18 +76,26 @@ void TokenShift::Mix(MixerBlock& block, int64_t layer) const {
   block.KeepLastRows(block.in, layer, kShift);
   const int64_t segments = static_cast<int64_t>(block.segments.size());
   // About three state entries a nanosecond.
-  block.ForTasks(
-      segments * s_.heads,
-      (s_.d_key * s_.d_key / 3 + 200) *
-          ((block.rows() + segments - 1) / segments),
-      [&](int64_t task, int) {
-        const Segment& segment =
-            block.segments[static_cast<size_t>(task / s_.heads)];
-        const int64_t head = task % s_.heads;
-        Advance(block, segment, head,
-                segment.state->Tensor(layer, kS) + head * s_.d_key * s_.d_key);
-      });
-  block.ForRows(16 * s_.width, [&](int64_t row) { Finish(block, row); });
+  block.ForTasks(segments * s_.heads,
+                 (s_.d_key * s_.d_key / 3 + 200) *
+                     ((block.rows() + segments - 1) / segments),
+                 [&](int64_t task, int) {
+                   const Segment& segment =
+                       block.segments[static_cast<size_t>(task / s_.heads)];
+                   const int64_t head = task % s_.heads;
+                   Advance(block, segment, head, State(segment, layer, head));
+                 });
+  block.ForRows(16 * s_.width,
+                [&](int64_t row) { Finish(block, row, 0, s_.heads); });
+}
+
+void TokenShift::NormHeads(int64_t first, int64_t count, const float* gate,
+                           float* out) const {
+  GatedNormOptions norm = norm_;
+  norm.groups = count;
+  const int64_t column = first * s_.d_key;
+  GatedNormRow(norm, out, gate, norm_weight_.data() + column,
+               norm_bias_.data() + column, out);
 }
 
 }  // namespace tarn::mixers

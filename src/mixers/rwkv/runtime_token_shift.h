@@ -24,20 +24,9 @@ class TokenShift : public RuntimeMixer {
 
   void Mix(MixerBlock& block, int64_t layer) const final;
 
-  // Each product reads rows that all heads have part in.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return 1; }
-  void Step(MixerBlock& block, int64_t layer, int64_t, int64_t,
-            int) const override {
-    Mix(block, layer);
-  }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t) const override {
-    return state.Tensor(layer, kS);
-  }
-
  protected:
   enum Tensor : int64_t { kS, kShift };  // of the spec's state
+  static constexpr int64_t kShare = 64;  // columns that a step's share mixes
 
   TokenShift(const ModelConfig& layer, MixerTensors& tensors);
 
@@ -48,8 +37,34 @@ class TokenShift : public RuntimeMixer {
   /// The recurrence of one head over the rows of a segment, S [K, K].
   virtual void Advance(const MixerBlock& block, const Segment& segment,
                        int64_t head, float* state) const = 0;
-  /// The output of a row, in place.
-  virtual void Finish(const MixerBlock& block, int64_t row) const = 0;
+  /// The output of `count` heads of a row, in place.
+  virtual void Finish(const MixerBlock& block, int64_t row, int64_t first,
+                      int64_t count) const = 0;
+
+  /// The last phase of a step: units are heads, for which `prepare(first,
+  /// count)` makes what Advance reads.
+  template <typename F>
+  void StepHeads(const MixerBlock& block, const StepShare& share,
+                 const F& prepare) const {
+    const int64_t count = share.end - share.begin;
+    prepare(share.begin, count);
+    const Segment& segment = block.segments.front();
+    for (int64_t head = share.begin; head < share.end; ++head) {
+      Advance(block, segment, head, State(segment, share.layer, head));
+    }
+    Finish(block, 0, share.begin, count);
+  }
+  float* State(const Segment& segment, int64_t layer, int64_t head) const {
+    return segment.state->Tensor(layer, kS) + head * s_.d_key * s_.d_key;
+  }
+  /// The norm of `count` heads, in place; gate: null, or of these heads.
+  void NormHeads(int64_t first, int64_t count, const float* gate,
+                 float* out) const;
+  /// A product from and to columns of `extra`, in a step.
+  static StepProduct Product(const MixerBlock& block, const WeightMatrix& w,
+                             int64_t from, int64_t to) {
+    return {.w = &w, .x = block.extra[0] + from, .y = block.extra[0] + to};
+  }
 
   /// The row before `row` in its sequence.
   const float* Before(const MixerBlock& block, int64_t row,

@@ -25,33 +25,43 @@ class ShortConv final : public RuntimeMixer {
 
   void Mix(MixerBlock& block, int64_t layer) const override {
     const int64_t n = s_.channels;
-    block.ForRows(n / 4, [&](int64_t row) {
-      const float* keys = block.in[row] + n;
-      float* values = block.in[row] + 2 * n;
-      for (int64_t c = 0; c < n; ++c) values[c] *= keys[c];
-    });
-    convolution_.Run(block, layer, kConvolutionWindow,
-                     {block.in.data + 2 * n, block.in.stride}, block.out);
-    block.ForRows(n / 4, [&](int64_t row) {
-      const float* queries = block.in[row];
-      float* out = block.out[row];
-      for (int64_t c = 0; c < n; ++c) out[c] *= queries[c];
-    });
+    block.ForRows(n / 4, [&](int64_t row) { MakeValues(block, row, {0, n}); });
+    convolution_.Run(block, layer, kConvolutionWindow, Values(block),
+                     block.out);
+    block.ForRows(n / 4, [&](int64_t row) { Gate(block, row, {0, n}); });
   }
 
-  // Its state is one window of all channels.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return 1; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  int64_t units(int) const override { return ColumnUnits(s_.channels, kShare); }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    const StepColumns own = ColumnsOf(s_.channels, kShare, share);
+    MakeValues(block, 0, own);
+    convolution_.Step(block, share.layer, kConvolutionWindow, Values(block),
+                      block.out, own);
+    Gate(block, 0, own);
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t) const override {
-    return state.Tensor(layer, kConvolutionWindow);
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
+                    int64_t unit) const override {
+    return block.segments.front().state->Tensor(layer, kConvolutionWindow) +
+           unit * kShare;
   }
 
  private:
+  static constexpr int64_t kShare = 64;  // channels; none depends on another
+
+  Rows Values(const MixerBlock& block) const {
+    return {block.in.data + 2 * s_.channels, block.in.stride};
+  }
+  void MakeValues(const MixerBlock& block, int64_t row, StepColumns own) const {
+    const float* keys = block.in[row] + s_.channels + own.begin;
+    float* values = Values(block)[row] + own.begin;
+    for (int64_t c = 0; c < own.count; ++c) values[c] *= keys[c];
+  }
+  void Gate(const MixerBlock& block, int64_t row, StepColumns own) const {
+    const float* queries = block.in[row] + own.begin;
+    float* out = block.out[row] + own.begin;
+    for (int64_t c = 0; c < own.count; ++c) out[c] *= queries[c];
+  }
+
   const ShortConvSizes s_;
   const RuntimeConvolution convolution_;
 };

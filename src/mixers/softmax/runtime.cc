@@ -79,26 +79,26 @@ class Softmax final : public RuntimeMixer {
               });
   }
 
-  int64_t shares() const override { return s_.key_heads; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int worker) const override {
+  int64_t units(int) const override { return s_.key_heads; }
+  void Step(MixerBlock& block, const StepShare& own) const override {
     const float* prepared = nullptr;
-    if (s_.norm == HeadNorm::kFull && begin < end) {
-      prepared = FullRow(block, worker);
+    if (s_.norm == HeadNorm::kFull && own.begin < own.end) {
+      prepared = FullRow(block, own.worker);
     }
-    for (int64_t share = begin; share < end; ++share) {
+    for (int64_t share = own.begin; share < own.end; ++share) {
       if (prepared == nullptr) {
         float* in = block.in[0];
         Prepare(block, 0, s_.group(), query_norm_,
                 in + share * s_.group() * s_.d_key);
         Prepare(block, 0, 1, key_norm_, in + s_.queries() + share * s_.d_key);
       }
-      Attend(block, block.segments.front(), layer, share, worker, prepared);
+      Attend(block, block.segments.front(), own.layer, share, own.worker,
+             prepared);
     }
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
+  const void* Reads(const MixerBlock& block, int64_t layer, int,
                     int64_t share) const override {
-    return Head(state, layer, kKeys, share, s_.d_key);
+    return Head(*block.segments.front().state, layer, kKeys, share, s_.d_key);
   }
 
  private:

@@ -79,16 +79,43 @@ class Latent final : public RuntimeMixer {
         });
   }
 
-  // All heads read the one row that a token adds.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return s_.heads; }
-  void Step(MixerBlock& block, int64_t layer, int64_t begin, int64_t end,
-            int) const override {
-    if (begin == 0 && end > 0) Mix(block, layer);
+  // Queries of a row that makes them; then the one row that all heads read, and
+  // what is rotated; then heads.
+  int phases() const override { return s_.query_latent > 0 ? 4 : 2; }
+  int64_t units(int phase) const override {
+    switch (phases() - phase) {
+      case 3:
+        return PanelUnits({&query_});
+      case 1:
+        return s_.heads;
+      default:
+        return 1;
+    }
   }
-  const void* Reads(const SequenceState& state, int64_t layer,
-                    int64_t) const override {
-    return state.Row(layer, 0, 0);
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    switch (phases() - share.phase) {
+      case 4:
+        NormQueries(block, 0);
+        return;
+      case 3:
+        RunProducts({{.w = &query_, .x = block.in[0], .y = block.extra[0]}},
+                    share);
+        return;
+      case 2:
+        Prepare(block, 0);
+        Keep(block, block.segments.front(), share.layer);
+        return;
+      default:
+        for (int64_t head = share.begin; head < share.end; ++head) {
+          Attend(block, block.segments.front(), share.layer, head,
+                 share.worker);
+        }
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    if (phases() - phase == 3) return query_.Panel(unit);
+    return block.segments.front().state->Row(layer, 0, 0);
   }
 
  private:
@@ -96,12 +123,15 @@ class Latent final : public RuntimeMixer {
     return {.groups = 1, .width = width, .eps = s_.norm_eps};
   }
 
+  void NormQueries(const MixerBlock& block, int64_t row) const {
+    float* x = block.in[row];
+    GatedNormRow(Norm(s_.query_latent), x, nullptr, query_norm_.data(), nullptr,
+                 x);
+  }
+
   void MakeQueries(MixerBlock& block) const {
-    block.ForRows(s_.query_latent, [&](int64_t row) {
-      float* x = block.in[row];
-      GatedNormRow(Norm(s_.query_latent), x, nullptr, query_norm_.data(),
-                   nullptr, x);
-    });
+    block.ForRows(s_.query_latent,
+                  [&](int64_t row) { NormQueries(block, row); });
     PackedMatMul(block.in.data, block.in.stride, block.rows(), query_,
                  {block.extra.data, block.extra.stride}, block.executor());
   }

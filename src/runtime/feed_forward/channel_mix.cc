@@ -40,17 +40,11 @@ class ChannelMixPart final : public RuntimeFeedForward {
            int64_t layer) const override {
     const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();
     const bool gated = gate_.outputs() > 0;
-    const int64_t tensor = block.segments.front().state->layout().Last(layer);
     // The mixer has read what it left in `in`.
     block.ForRows(gated ? 2 * d_model : d_model, [&](int64_t row) {
-      const float* before = block.RowBefore(rows.y, row, layer, tensor);
-      ShiftedRow(rows.y[row], before, token_shift_.data(), d_model,
-                 block.in[row]);
-      if (!gated) return;
-      ShiftedRow(rows.y[row], before, gate_shift_.data(), d_model,
-                 block.in[row] + d_model);
+      Shift(block, rows.y, row, layer, {0, d_model});
     });
-    block.KeepLastRows(rows.y, layer, tensor);
+    block.KeepLastRows(rows.y, layer, Kept(block, layer));
     PackedMatMul(block.in.data, block.in.stride, rows.count, linear1_,
                  {rows.hidden.data, rows.hidden.stride}, block.executor());
     block.ForRows(d_ff / 4, [&](int64_t row) {
@@ -62,7 +56,69 @@ class ChannelMixPart final : public RuntimeFeedForward {
                  MatMulFinish::kAdd);
   }
 
+  // Shifted rows; the products that read them; the last product and its gate.
+  int phases() const override { return 3; }
+  int64_t units(int phase) const override {
+    switch (phase) {
+      case 0:
+        return ColumnUnits(linear1_.inputs(), WeightMatrix::kPanel);
+      case 1:
+        return PanelUnits({&linear1_, &gate_});
+      default:
+        return PanelUnits({&linear2_});
+    }
+  }
+  void Step(MixerBlock& block, const FeedForwardRows& rows,
+            const StepShare& share) const override {
+    const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();
+    float *in = block.in[0], *hidden = rows.hidden[0];
+    if (share.phase == 0) {
+      Shift(block, rows.y, 0, share.layer,
+            ColumnsOf(d_model, WeightMatrix::kPanel, share));
+    } else if (share.phase == 1) {
+      RunProducts({{.w = &linear1_, .x = in, .y = hidden},
+                   {.w = &gate_, .x = in + d_model, .y = hidden + d_ff}},
+                  share);
+      const StepColumns own = ColumnsOfPanels(linear1_, share);
+      SquareReluRow(hidden + own.begin, own.count, hidden + own.begin);
+      if (share.begin == 0) {
+        block.KeepLastRows(rows.y, share.layer, Kept(block, share.layer));
+      }
+    } else {
+      float* x = rows.x[0];
+      RunProducts({{.w = &linear2_, .x = hidden, .y = x}}, share);
+      if (gate_.outputs() == 0) return;
+      const StepColumns own = ColumnsOfPanels(linear2_, share);
+      float* gate = hidden + d_ff + own.begin;
+      SigmoidRow(gate, own.count, gate);
+      for (int64_t i = 0; i < own.count; ++i) x[own.begin + i] *= gate[i];
+    }
+  }
+  const void* Reads(int phase, int64_t unit) const override {
+    if (phase == 0) return nullptr;
+    return phase == 1 ? PanelAt({&linear1_, &gate_}, unit)
+                      : linear2_.Panel(unit);
+  }
+
  private:
+  // The number of the tensor that holds the last row of a sequence.
+  static int64_t Kept(const MixerBlock& block, int64_t layer) {
+    return block.segments.front().state->layout().Last(layer);
+  }
+
+  // Some columns of what the products of a row read.
+  void Shift(const MixerBlock& block, const Rows& y, int64_t row, int64_t layer,
+             StepColumns own) const {
+    const float* now = y[row] + own.begin;
+    const float* before =
+        block.RowBefore(y, row, layer, Kept(block, layer)) + own.begin;
+    float* in = block.in[row] + own.begin;
+    ShiftedRow(now, before, token_shift_.data() + own.begin, own.count, in);
+    if (gate_.outputs() == 0) return;
+    ShiftedRow(now, before, gate_shift_.data() + own.begin, own.count,
+               in + linear1_.inputs());
+  }
+
   // The second product, times the gate.
   void AddGated(MixerBlock& block, const FeedForwardRows& rows) const {
     const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();

@@ -25,15 +25,6 @@ struct FeedForwardRows {
   int64_t begin = 0, count = 0;  // rows of the block
 };
 
-/// A part as products of a row, for a step of all layers in one region:
-/// x += second finish(first y), where a factor's product comes first.
-struct TeamProducts {
-  const WeightMatrix* first = nullptr;
-  const WeightMatrix* factor = nullptr;
-  const WeightMatrix* second = nullptr;
-  MatMulFinish finish = MatMulFinish::kStore;
-};
-
 /// Immutable once made: any number of blocks may use it.
 class RuntimeFeedForward {
  public:
@@ -55,13 +46,18 @@ class RuntimeFeedForward {
   /// state gets all rows of the segments as one piece.
   virtual void Run(MixerBlock& block, const FeedForwardRows& rows,
                    int64_t layer) const = 0;
-  /// Null for a part that takes no part in such a step.
-  const TeamProducts* team() const {
-    return team_.first != nullptr ? &team_ : nullptr;
+  /// A step (runtime/mixer/step.h) has the bits of Run on one row, which is row
+  /// 0 of all rows: two phases at least (0: the part takes no part, and the
+  /// model's steps go layer by layer), the units of a phase, some of them, and
+  /// where a unit begins to read. Each share has a copy of y. The last phase
+  /// alone writes x, whose contents are replaced.
+  virtual int phases() const { return 0; }
+  virtual int64_t units(int /*phase*/) const { return 0; }
+  virtual void Step(MixerBlock&, const FeedForwardRows&,
+                    const StepShare&) const {}
+  virtual const void* Reads(int /*phase*/, int64_t /*unit*/) const {
+    return nullptr;
   }
-
- protected:
-  TeamProducts team_;
 };
 
 /// One row of the runtime's registry.

@@ -106,13 +106,7 @@ class MoePart final : public RuntimeFeedForward {
     Executor& executor = block.executor();
     PackedMatMul(rows.y.data, rows.y.stride, rows.count, router_,
                  {at.logits, form_.experts}, executor);
-    const RouterOptions options = {
-        form_.router == RouterKind::kSoftmax ? RouterScores::kSoftmax
-                                             : RouterScores::kSigmoid,
-        form_.per_token, form_.normalize, form_.scale,
-        form_.biased() ? router_bias_.data() : nullptr};
-    RouterForward(options, rows.count, form_.experts, at.logits, at.chosen,
-                  at.weights, executor);
+    Choose(rows.count, at, executor);
     ExpertsProblem p;
     p.tokens = rows.count;
     p.top_k = form_.per_token;
@@ -140,7 +134,52 @@ class MoePart final : public RuntimeFeedForward {
     });
   }
 
+  // Logits and the gate of the shared expert; the choice; the first products of
+  // the chosen experts and of the shared one; their last ones.
+  int phases() const override { return 4; }
+  int64_t units(int phase) const override {
+    switch (phase) {
+      case 0:
+        return PanelUnits({&router_, &shared_gate_});
+      case 1:
+        return 1;
+      case 2:
+        return form_.per_token * Panels(form_.width) +
+               Panels(form_.shared_width);
+      default:
+        return Panels(d_model_);
+    }
+  }
+  void Step(MixerBlock&, const FeedForwardRows& rows,
+            const StepShare& share) const override {
+    const Places at = Layout(rows.hidden[0], 1);
+    const float* y = rows.y[0];
+    switch (share.phase) {
+      case 0:
+        RunProducts({{.w = &router_, .x = y, .y = at.logits},
+                     {.w = &shared_gate_, .x = y, .y = at.gates}},
+                    share);
+        return;
+      case 1: {
+        SerialExecutor serial;
+        Choose(1, at, serial);
+        return;
+      }
+      case 2:
+        StepFirst(y, at, share);
+        return;
+      default:
+        StepLast(at, rows.x[0], share);
+    }
+  }
+  const void* Reads(int phase, int64_t unit) const override {
+    return phase == 0 ? PanelAt({&router_, &shared_gate_}, unit) : nullptr;
+  }
+
  private:
+  static int64_t Panels(int64_t outputs) {
+    return ColumnUnits(outputs, WeightMatrix::kPanel);
+  }
   // Where the arrays of a piece lie.
   struct Places {
     float *logits, *weights, *sorted, *sum, *one, *three, *shared, *gates;
@@ -148,10 +187,90 @@ class MoePart final : public RuntimeFeedForward {
     int64_t floats;  // of all
   };
 
+  // The experts of each row, and their weights.
+  void Choose(int64_t count, const Places& at, Executor& executor) const {
+    const RouterOptions options = {
+        form_.router == RouterKind::kSoftmax ? RouterScores::kSoftmax
+                                             : RouterScores::kSigmoid,
+        form_.per_token, form_.normalize, form_.scale,
+        form_.biased() ? router_bias_.data() : nullptr};
+    RouterForward(options, count, form_.experts, at.logits, at.chosen,
+                  at.weights, executor);
+  }
+
+  // f(expert, number among the chosen, the share's part of its panels) for the
+  // chosen experts of a single row; the shared one comes last.
+  template <typename F>
+  void ForChosen(const Places& at, const StepShare& share, const F& f) const {
+    int64_t first = 0;
+    for (int64_t j = 0; j <= form_.per_token; ++j) {
+      const bool shared = j == form_.per_token;
+      const int64_t panels = Panels(shared ? form_.shared_width : form_.width);
+      StepShare own = share;
+      own.begin = std::max<int64_t>(share.begin - first, 0);
+      own.end = std::min(share.end - first, panels);
+      first += panels;
+      if (own.begin >= own.end) continue;
+      f(shared ? shared_ : experts_[static_cast<size_t>(at.chosen[j])], j, own);
+    }
+  }
+
+  void StepFirst(const float* y, const Places& at,
+                 const StepShare& share) const {
+    ForChosen(at, share,
+              [&](const ExpertMatrices& w, int64_t j, const StepShare& own) {
+                float* one = at.one + j * form_.width;
+                float* three =
+                    form_.gated() ? at.three + j * form_.width : nullptr;
+                StepShare before = own;
+                before.next = w.linear1.Panel(own.begin);
+                if (form_.gated()) {
+                  RunProducts({{.w = &w.linear3, .x = y, .y = three}}, before);
+                }
+                RunProducts({{.w = &w.linear1, .x = y, .y = one}}, own);
+                const StepColumns columns = ColumnsOfPanels(w.linear1, own);
+                one += columns.begin;
+                if (form_.gated()) three += columns.begin;
+                SerialExecutor serial;
+                ExpertActivationRows(ActivationOf(form_.part), 1, columns.count,
+                                     one, three, one, serial);
+              });
+  }
+
+  // x = the sum of the experts' last products, for some columns.
+  void StepLast(const Places& at, float* x, const StepShare& share) const {
+    const StepColumns own = ColumnsOf(d_model_, WeightMatrix::kPanel, share);
+    for (int64_t j = 0; j < form_.per_token; ++j) {
+      const ExpertMatrices& w = experts_[static_cast<size_t>(at.chosen[j])];
+      float* result = at.sorted + j * d_model_;
+      RunProducts(
+          {{.w = &w.linear2, .x = at.one + j * form_.width, .y = result}},
+          share);
+      AddExpertRow(result + own.begin, at.weights[j], j == 0, own.count,
+                   x + own.begin);
+    }
+    if (form_.shared_width == 0) return;
+    RunProducts({{.w = &shared_.linear2,
+                  .x = at.one + form_.per_token * form_.width,
+                  .y = at.shared}},
+                share);
+    AddGated(at.shared + own.begin, at.gates[0], own.count, x + own.begin);
+  }
+
+  // sum += shared sigma(gate), or without a gate sum += shared.
+  void AddGated(float* shared, float gate_logit, int64_t width,
+                float* sum) const {
+    if (form_.shared_gate) {
+      const float gate = 1.0f / (1.0f + std::exp(-gate_logit));
+      for (int64_t d = 0; d < width; ++d) shared[d] *= gate;
+    }
+    AddToRow(shared, width, sum);
+  }
+
   Places Layout(float* begin, int64_t count) const {
     const int64_t sorted = count * form_.per_token;
-    const int64_t hidden =
-        std::max(sorted * form_.width, count * form_.shared_width);
+    // A step runs the shared expert at the same time as the others.
+    const int64_t hidden = sorted * form_.width + count * form_.shared_width;
     Carver carver(begin);
     Places at;
     at.logits = carver.Floats(count * form_.experts);
@@ -198,12 +317,8 @@ class MoePart final : public RuntimeFeedForward {
                    {at.gates, 1}, block.executor());
     }
     block.ForTasks(rows.count, d_model_, [&](int64_t i, int) {
-      float* shared = at.shared + i * d_model_;
-      if (form_.shared_gate) {
-        const float gate = 1.0f / (1.0f + std::exp(-at.gates[i]));
-        for (int64_t d = 0; d < d_model_; ++d) shared[d] *= gate;
-      }
-      AddToRow(shared, d_model_, at.sum + i * d_model_);
+      AddGated(at.shared + i * d_model_, at.gates[i], d_model_,
+               at.sum + i * d_model_);
     });
   }
 

@@ -29,12 +29,41 @@ class ProductPart : public RuntimeFeedForward {
   }
   int64_t hidden_width() const override { return linear1_.outputs(); }
 
+  int phases() const override { return 2; }
+  int64_t units(int phase) const override {
+    return phase == 0 ? linear1_.panels() : linear2_.panels();
+  }
+  // A gated part's share of linear3 comes first: both have the same panels.
+  const void* Reads(int phase, int64_t unit) const override {
+    if (phase == 1) return linear2_.Panel(unit);
+    return linear3_.outputs() > 0 ? linear3_.Panel(unit) : linear1_.Panel(unit);
+  }
+
  protected:
   static void Product(MixerBlock& block, const Rows& from, int64_t count,
                       const WeightMatrix& w, const Rows& to,
                       MatMulFinish finish = MatMulFinish::kStore) {
     PackedMatMul(from.data, from.stride, count, w, {to.data, to.stride},
                  block.executor(), finish);
+  }
+
+  void StepFirst(const FeedForwardRows& rows, float* three, MatMulFinish finish,
+                 const StepShare& share) const {
+    const float* y = rows.y[0];
+    StepShare before = share;
+    before.next = linear1_.Panel(share.begin);
+    if (linear3_.outputs() > 0) {
+      RunProducts({{.w = &linear3_, .x = y, .y = three}}, before);
+    }
+    RunProducts({{.w = &linear1_,
+                  .x = y,
+                  .y = rows.hidden[0],
+                  .finish = finish,
+                  .residual = three}},
+                share);
+  }
+  void StepLast(const FeedForwardRows& rows, const StepShare& share) const {
+    RunProducts({{.w = &linear2_, .x = rows.hidden[0], .y = rows.x[0]}}, share);
   }
 
   const WeightMatrix linear1_, linear3_, linear2_;
@@ -45,19 +74,30 @@ class FinishedPart final : public ProductPart {
  public:
   FinishedPart(const ModelConfig& layer, MixerTensors& tensors, bool gated,
                MatMulFinish finish)
-      : ProductPart(layer, tensors, HasBiases(layer, !gated), gated) {
-    team_ = {&linear1_, gated ? &linear3_ : nullptr, &linear2_, finish};
-  }
+      : ProductPart(layer, tensors, HasBiases(layer, !gated), gated),
+        finish_(finish) {}
 
   void Run(MixerBlock& block, const FeedForwardRows& rows,
            int64_t) const override {
-    if (team_.factor != nullptr) {
+    if (linear3_.outputs() > 0) {
       Product(block, rows.y, rows.count, linear3_, rows.hidden);
     }
-    Product(block, rows.y, rows.count, linear1_, rows.hidden, team_.finish);
+    Product(block, rows.y, rows.count, linear1_, rows.hidden, finish_);
     Product(block, rows.hidden, rows.count, linear2_, rows.x,
             MatMulFinish::kAdd);
   }
+
+  void Step(MixerBlock&, const FeedForwardRows& rows,
+            const StepShare& share) const override {
+    if (share.phase == 0) {
+      StepFirst(rows, rows.hidden[0], finish_, share);
+    } else {
+      StepLast(rows, share);
+    }
+  }
+
+ private:
+  const MatMulFinish finish_;
 };
 
 // geglu, geglu-tanh and relu2: the activation is a separate pass over the rows.
@@ -79,19 +119,35 @@ class PassedPart final : public ProductPart {
   void Run(MixerBlock& block, const FeedForwardRows& rows,
            int64_t) const override {
     const int64_t d_ff = linear1_.outputs();
-    const Rows one = rows.hidden;
-    const Rows three = {one.data + RowStride(d_ff), one.stride};
+    const Rows one = rows.hidden, three = Three(rows);
     Product(block, rows.y, rows.count, linear1_, one);
     if (gated_) Product(block, rows.y, rows.count, linear3_, three);
     block.ForTasks(rows.count, d_ff, [&](int64_t i, int) {
-      SerialExecutor serial;
-      ExpertActivationRows(activation_, 1, d_ff, one[i],
-                           gated_ ? three[i] : nullptr, one[i], serial);
+      Activate(rows, i, {0, d_ff});
     });
     Product(block, one, rows.count, linear2_, rows.x, MatMulFinish::kAdd);
   }
 
+  void Step(MixerBlock&, const FeedForwardRows& rows,
+            const StepShare& share) const override {
+    if (share.phase == 1) return StepLast(rows, share);
+    StepFirst(rows, Three(rows)[0], MatMulFinish::kStore, share);
+    Activate(rows, 0, ColumnsOfPanels(linear1_, share));
+  }
+
  private:
+  Rows Three(const FeedForwardRows& rows) const {
+    return {rows.hidden.data + RowStride(linear1_.outputs()),
+            rows.hidden.stride};
+  }
+  void Activate(const FeedForwardRows& rows, int64_t i, StepColumns own) const {
+    SerialExecutor serial;
+    float* one = rows.hidden[i] + own.begin;
+    ExpertActivationRows(activation_, 1, own.count, one,
+                         gated_ ? Three(rows)[i] + own.begin : nullptr, one,
+                         serial);
+  }
+
   const bool gated_;
   const ExpertActivation activation_;
 };

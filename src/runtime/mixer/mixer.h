@@ -19,6 +19,7 @@
 #include "kernels/matmul/weight_matrix.h"
 #include "runtime/mixer/cross.h"
 #include "runtime/mixer/mixer_block.h"
+#include "runtime/mixer/step.h"
 
 namespace tarn {
 
@@ -51,16 +52,17 @@ class RuntimeMixer {
   /// segment. Only for mixers whose spec is bidirectional.
   virtual void MixSequences(MixerBlock& block) const;
 
-  /// A block of one row, layer by layer in one region of all workers: whether
-  /// the mixer takes part, the number of shares of its work (heads), the work
-  /// of shares [begin, end) with the bits of Mix, and where a share begins to
-  /// read its state, so that it can be prefetched.
-  virtual bool one_region() const { return true; }
-  virtual int64_t shares() const = 0;
-  virtual void Step(MixerBlock& block, int64_t layer, int64_t begin,
-                    int64_t end, int worker) const = 0;
-  virtual const void* Reads(const SequenceState& state, int64_t layer,
-                            int64_t share) const = 0;
+  /// A step (runtime/mixer/step.h) has the bits of Mix on one row of one
+  /// segment: the phases between the two products (0: the mixer takes no part,
+  /// and the model's steps go layer by layer), the units of a phase, some of
+  /// them, and where a unit begins to read, so that it can be prefetched.
+  virtual int phases() const { return 1; }
+  virtual int64_t units(int phase) const = 0;
+  virtual void Step(MixerBlock& block, const StepShare& share) const = 0;
+  virtual const void* Reads(const MixerBlock&, int64_t /*layer*/, int /*phase*/,
+                            int64_t /*unit*/) const {
+    return nullptr;
+  }
 
  protected:
   WeightMatrix in_, out_;

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "core/executor.h"
-#include "kernels/aligned_buffer.h"
 #include "runtime/state/sequence_state.h"
 
 namespace tarn {
@@ -38,8 +37,9 @@ struct Segment {
   int64_t row = 0, count = 0;
 };
 
-/// Used by one thread at a time, except for what tasks of ForTasks may touch:
-/// their own rows and their worker's scratch.
+/// Used by one thread at a time, except for what tasks of ForTasks and shares
+/// of a step may touch: their own rows and their worker's scratch. A copy sees
+/// the same rows.
 class MixerBlock {
  public:
   int64_t rows() const { return static_cast<int64_t>(positions.size()); }
@@ -53,8 +53,8 @@ class MixerBlock {
   Rows passed;  // what the first layer that passes rows on made for the others
   Rows places;  // cosines and sines of rotary positions, half RotaryWidth()
                 // each, in the model's table and those of rotary_bases
-  std::vector<int64_t> positions;  // [rows]
-  std::vector<Segment> segments;
+  const std::vector<int64_t>& positions;  // [rows]
+  const std::vector<Segment>& segments;
 
   /// A mixer that reads the row before each row keeps the last row of a
   /// sequence as tensor number `tensor` of the layer's state. RowBefore gives
@@ -66,7 +66,7 @@ class MixerBlock {
   void KeepLastRows(Rows from, int64_t layer, int64_t tensor) const;
 
   float* Scratch(int worker) {
-    return worker_scratch_.data() + worker * worker_floats_;
+    return worker_scratch_ + worker * worker_floats_;
   }
 
   // f(task, worker) for every task, in parallel when the whole is worth it.
@@ -87,10 +87,15 @@ class MixerBlock {
   }
 
  protected:
-  explicit MixerBlock(Executor& executor) : executor_(executor) {}
+  /// The vectors are the owner's and must outlive the block.
+  MixerBlock(Executor& executor, const std::vector<int64_t>& block_positions,
+             const std::vector<Segment>& block_segments)
+      : positions(block_positions),
+        segments(block_segments),
+        executor_(executor) {}
 
   Executor& executor_;
-  AlignedBuffer<float> worker_scratch_;  // [workers, worker_floats_]
+  float* worker_scratch_ = nullptr;  // [workers, worker_floats_]
   int64_t worker_floats_ = 0;
 };
 

@@ -38,22 +38,27 @@ class BranchTensors final : public MixerTensors {
   const std::string prefix_;
 };
 
-// A row of the block's `extra` is free for the mixer whose turn it is:
+// A row of the block's `extra` holds for each mixer
 //   [in | out | extra of that mixer]
+// since in a step all of them run at the same time.
 class Parallel final : public RuntimeMixer {
  public:
   Parallel(const ModelConfig& layer, MixerTensors& tensors)
       : d_model_(layer.d_model) {
-    in_room_ = RowStride(d_model_);  // also holds a result before it is scaled
     for (size_t i = 0; i < layer.branches.size(); ++i) {
       const ModelConfig& view = layer.branches[i];
       BranchTensors own(tensors, i);
       branches_.push_back({MakeRuntimeMixer(view, own),
                            static_cast<float>(view.branch_factor)});
-      const RuntimeMixer& mixer = *branches_.back().mixer;
-      in_room_ = std::max(in_room_, RowStride(mixer.in_width()));
-      out_room_ = std::max(out_room_, RowStride(mixer.out_width()));
-      extra_room_ = std::max(extra_room_, mixer.row_floats());
+      Branch& branch = branches_.back();
+      const RuntimeMixer& mixer = *branch.mixer;
+      branch.in = room_;
+      // `in` also holds a result before it is scaled.
+      branch.out = branch.in + RowStride(std::max(d_model_, mixer.in_width()));
+      branch.extra = branch.out + RowStride(mixer.out_width());
+      room_ = branch.extra + (mixer.row_floats() + 15) / 16 * 16;
+      steps_ = steps_ && mixer.phases() > 0;
+      middle_ = std::max(middle_, mixer.phases());
     }
   }
 
@@ -71,9 +76,7 @@ class Parallel final : public RuntimeMixer {
     }
     return width;
   }
-  int64_t row_floats() const override {
-    return in_room_ + out_room_ + extra_room_;
-  }
+  int64_t row_floats() const override { return room_; }
   int64_t WorkerFloats(const MixerBlock& block) const override {
     int64_t floats = 0;
     for (const Branch& branch : branches_) {
@@ -84,61 +87,148 @@ class Parallel final : public RuntimeMixer {
 
   void Mix(MixerBlock& block, int64_t layer) const override {
     if (block.rows() == 0) return;
-    const StateLayout& layout = block.segments.front().state->layout();
-    Add(block, [&](const RuntimeMixer& mixer, int64_t branch) {
-      mixer.Mix(block, layout.BranchLayer(layer, branch));
+    Add(block, [&](const RuntimeMixer& mixer, MixerBlock& own, int64_t branch) {
+      mixer.Mix(own, BranchLayer(block, layer, branch));
     });
   }
   void MixSequences(MixerBlock& block) const override {
-    Add(block,
-        [&](const RuntimeMixer& mixer, int64_t) { mixer.MixSequences(block); });
+    Add(block, [&](const RuntimeMixer& mixer, MixerBlock& own, int64_t) {
+      mixer.MixSequences(own);
+    });
   }
 
-  // Its parts need each other's products.
-  bool one_region() const override { return false; }
-  int64_t shares() const override { return 0; }
-  void Step(MixerBlock&, int64_t, int64_t, int64_t, int) const override {}
-  const void* Reads(const SequenceState&, int64_t, int64_t) const override {
+  // First products of all mixers; their phases, those of one number at the same
+  // time; last products.
+  int phases() const override { return steps_ ? middle_ + 2 : 0; }
+  int64_t units(int phase) const override {
+    if (phase == phases() - 1) return ColumnUnits(d_model_, kShare);
+    int64_t units = 0;
+    for (const Branch& branch : branches_) units += Units(branch, phase);
+    return units;
+  }
+  void Step(MixerBlock& block, const StepShare& share) const override {
+    if (share.phase == phases() - 1) return AddResults(block, share);
+    int64_t first = 0;
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const int64_t units = Units(branches_[i], share.phase);
+      StepShare own = share;
+      own.begin = std::max<int64_t>(share.begin - first, 0);
+      own.end = std::min(share.end - first, units);
+      first += units;
+      if (own.begin >= own.end) continue;
+      MixerBlock rows = BlockOf(block, branches_[i]);
+      const RuntimeMixer& mixer = *branches_[i].mixer;
+      if (share.phase == 0) {
+        Project(block, mixer, rows, own);
+        continue;
+      }
+      own.layer = BranchLayer(block, share.layer, static_cast<int64_t>(i));
+      --own.phase;
+      mixer.Step(rows, own);
+    }
+  }
+  const void* Reads(const MixerBlock& block, int64_t layer, int phase,
+                    int64_t unit) const override {
+    if (phase == phases() - 1) {
+      const WeightMatrix& w = branches_.front().mixer->out();
+      return w.outputs() > 0 ? w.Panel(unit) : nullptr;
+    }
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      const int64_t units = Units(branches_[i], phase);
+      if (unit >= units) {
+        unit -= units;
+        continue;
+      }
+      const RuntimeMixer& mixer = *branches_[i].mixer;
+      if (phase == 0) return PanelAt({&mixer.in()}, unit);
+      return mixer.Reads(BlockOf(block, branches_[i]),
+                         BranchLayer(block, layer, static_cast<int64_t>(i)),
+                         phase - 1, unit);
+    }
     return nullptr;
   }
 
  private:
+  static constexpr int64_t kShare = WeightMatrix::kPanel;
+
   struct Branch {
     std::unique_ptr<RuntimeMixer> mixer;
     float factor = 1.0f;
+    int64_t in = 0, out = 0, extra = 0;  // columns of its rows in `extra`
   };
 
-  // Where the block's rows are, put back in the end.
-  class Places {
-   public:
-    explicit Places(MixerBlock& block)
-        : block_(block), in_(block.in), out_(block.out), extra_(block.extra) {}
-    ~Places() {
-      block_.in = in_;
-      block_.out = out_;
-      block_.extra = extra_;
+  static int64_t BranchLayer(const MixerBlock& block, int64_t layer,
+                             int64_t branch) {
+    return block.segments.front().state->layout().BranchLayer(layer, branch);
+  }
+
+  // The units of one mixer in a phase before the last.
+  static int64_t Units(const Branch& branch, int phase) {
+    const RuntimeMixer& mixer = *branch.mixer;
+    if (phase == 0) return std::max<int64_t>(mixer.in().panels(), 1);
+    return phase <= mixer.phases() ? mixer.units(phase - 1) : 0;
+  }
+
+  // The block as one of the mixers sees it.
+  static MixerBlock BlockOf(const MixerBlock& block, const Branch& branch) {
+    MixerBlock own = block;
+    const Rows all = block.extra;
+    own.in = {all.data + branch.in, all.stride};
+    own.out = {all.data + branch.out, all.stride};
+    own.extra = {all.data + branch.extra, all.stride};
+    return own;
+  }
+
+  // A share of one mixer's first product in a step.
+  void Project(const MixerBlock& block, const RuntimeMixer& mixer,
+               const MixerBlock& own, const StepShare& share) const {
+    if (mixer.in().outputs() == 0) {
+      std::copy_n(block.in[0], d_model_, own.in[0]);
+      return;
     }
-    Places(const Places&) = delete;
-    Places& operator=(const Places&) = delete;
+    RunProducts({{.w = &mixer.in(), .x = block.in[0], .y = own.in[0]}}, share);
+  }
 
-   private:
-    MixerBlock& block_;
-    const Rows in_, out_, extra_;
-  };
+  // AddResult of all mixers for some columns of a single row.
+  void AddResults(const MixerBlock& block, const StepShare& share) const {
+    const StepColumns own = ColumnsOf(d_model_, kShare, share);
+    float* out = block.out[0] + own.begin;
+    bool first = true;
+    for (const Branch& branch : branches_) {
+      const WeightMatrix& w = branch.mixer->out();
+      const MixerBlock rows = BlockOf(block, branch);
+      if (branch.factor == 1.0f && w.outputs() > 0) {
+        RunProducts(
+            {{.w = &w,
+              .x = rows.out[0],
+              .y = block.out[0],
+              .finish = first ? MatMulFinish::kStore : MatMulFinish::kAdd,
+              .residual = block.out[0]}},
+            share);
+      } else {
+        float* result = rows.in[0] + own.begin;
+        if (w.outputs() > 0) {
+          RunProducts({{.w = &w, .x = rows.out[0], .y = rows.in[0]}}, share);
+        } else {
+          result = rows.out[0] + own.begin;
+        }
+        if (first) std::fill_n(out, own.count, 0.0f);
+        AddScaledRow(result, branch.factor, own.count, out);
+      }
+      first = false;
+    }
+  }
 
-  // out = the sum of what the mixers make of `in`, by mix(mixer, number).
+  // out = the sum of what the mixers make of `in`, by mix(mixer, block,
+  // number).
   template <typename F>
   void Add(MixerBlock& block, const F& mix) const {
-    const Places whole(block);
-    const Rows in = block.in, out = block.out, extra = block.extra;
-    block.in = extra;
-    block.out = {extra.data + in_room_, extra.stride};
-    block.extra = {extra.data + in_room_ + out_room_, extra.stride};
     for (size_t i = 0; i < branches_.size(); ++i) {
       const RuntimeMixer& mixer = *branches_[i].mixer;
-      Product(block, in, mixer.in(), block.in, MatMulFinish::kStore);
-      mix(mixer, static_cast<int64_t>(i));
-      AddResult(block, branches_[i], i == 0, out);
+      MixerBlock own = BlockOf(block, branches_[i]);
+      Product(own, block.in, mixer.in(), own.in, MatMulFinish::kStore);
+      mix(mixer, own, static_cast<int64_t>(i));
+      AddResult(own, branches_[i], i == 0, block.out);
     }
   }
 
@@ -173,7 +263,9 @@ class Parallel final : public RuntimeMixer {
 
   const int64_t d_model_;
   std::vector<Branch> branches_;
-  int64_t in_room_ = 0, out_room_ = 0, extra_room_ = 0;
+  int64_t room_ = 0;   // floats of a row for all mixers
+  int middle_ = 0;     // the most phases of one of them
+  bool steps_ = true;  // whether all of them take part in a step
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Model directories written from others: a published one as tarn's own, and
 // back. Weights pass through a few MiB of memory; files appear by rename, the
-// configuration last, so that a directory with one is complete.
+// configuration last, so that a directory with one is complete. A conversion
+// that was interrupted or killed continues where it stopped.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +18,14 @@ struct ConvertOptions {
   StoredWeights stored = StoredWeights::kAsTheyAre;
   /// Whether a model that is in the folder may be replaced.
   bool overwrite = false;
-  /// As WeightFileOptions has it.
+  /// As WeightFileOptions has it; the first call says where a conversion that
+  /// was interrupted continues.
   std::function<bool(uint64_t done, uint64_t total)> progress = nullptr;
+  /// Names the build: one continues what itself began.
+  std::string build;
+  /// Weights are put on the disk, and a conversion continues, in steps of this
+  /// many bytes.
+  uint64_t step = 16 << 20;
 };
 
 struct Converted {
@@ -33,9 +40,11 @@ struct Converted {
 /// template and generation_config.json of the published model `from`, under
 /// tarn's names. Weights are those that OpenNamedWeights gives, bit for bit
 /// unless `stored` rounds them. Throws FormatError for what cannot be imported
-/// or is tarn's own, ArgumentError for a folder `dir` that holds files and may
-/// not be overwritten or is `from`, IoError, and kInterrupted. A failure leaves
-/// `dir` as it was.
+/// or is tarn's own, files that `from` lacks included, ArgumentError for a
+/// folder `dir` that holds files and may not be overwritten or is `from`,
+/// IoError, also where another conversion writes into `dir`, and kInterrupted.
+/// A failure leaves `dir` as it was, but for two partial files after
+/// kInterrupted: the same call with the same files in `from` continues in them.
 Converted ImportModel(const std::string& from, const std::string& dir,
                       const ConvertOptions& options);
 

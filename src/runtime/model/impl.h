@@ -28,14 +28,15 @@ struct State::Impl {
 
 struct Model::Impl {
   Impl(ModelConfig config, const ModelOptions& options, Weights weights,
-       std::vector<std::string> labels, uint64_t fingerprint)
+       std::vector<std::string> labels, uint64_t fingerprint,
+       std::unique_ptr<ThreadPool> threads)
       : config(std::move(config)),
         options(options),
         weights(std::move(weights)),
         labels(std::move(labels)),
         fingerprint(fingerprint),
         layout(std::make_shared<StateLayout>(this->config)),
-        pool(options.threads > 0 ? options.threads : DefaultThreads()) {
+        pool(std::move(threads)) {
     if (this->config.arch == Arch::kSeq2seq) cross.emplace(this->config);
     const Cross* const of = cross ? &*cross : nullptr;
     if (this->config.arch != Arch::kEncoder) {
@@ -52,8 +53,8 @@ struct Model::Impl {
   const std::vector<std::string> labels;
   const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
-  ThreadPool pool;
-  StoppableExecutor workers{pool};
+  const std::unique_ptr<ThreadPool> pool;
+  StoppableExecutor workers{*pool};
   std::optional<Cross> cross;  // sequence-to-sequence models
   // Guards `workers` and what follows: one call at a time uses its scratch.
   ForkFreedMutex turn;

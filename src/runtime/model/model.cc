@@ -26,11 +26,15 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (!opened.ok()) return opened.error();
   ModelFiles files = std::move(opened).Take();
   const WeightFormat& format = options.weights.format();
+  // First: of the pages of the files that it maps, packing releases all.
+  const uint64_t fingerprint =
+      ModelFingerprint(*files.weights, config.value(), format);
+  auto pool = std::make_unique<ThreadPool>(
+      options.threads > 0 ? options.threads : DefaultThreads());
+  Weights weights = PackWeights(*files.weights, config.value(), format, *pool);
   return Model(std::make_unique<Impl>(
-      config.value(), options,
-      PackWeights(*files.weights, config.value(), format),
-      std::move(files.labels),
-      ModelFingerprint(*files.weights, config.value(), format)));
+      config.value(), options, std::move(weights), std::move(files.labels),
+      fingerprint, std::move(pool)));
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -40,7 +44,7 @@ Model::~Model() = default;
 
 const ModelConfig& Model::config() const { return impl_->config; }
 const ModelOptions& Model::options() const { return impl_->options; }
-int Model::threads() const { return impl_->pool.width(); }
+int Model::threads() const { return impl_->pool->width(); }
 int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
 int64_t Model::n_outputs() const { return impl_->config.Outputs(); }
 int64_t Model::parameters() const { return impl_->weights.parameters; }

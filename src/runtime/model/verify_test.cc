@@ -88,6 +88,15 @@ TEST_F(Verify, ContinuesAfterAFault) {
   }
 }
 
+// Without the configuration it is unknown whether a tokenizer is needed.
+TEST_F(Verify, ABadConfigurationWithoutATokenizerIsOneFault) {
+  WriteFileAtomically(dir_ + "/config.json", "{\"model_type\": \"llama\"}");
+  std::filesystem::remove(dir_ + "/tokenizer.json");
+  const VerifyReport report = VerifyModel(dir_);
+  ASSERT_EQ(report.problems.size(), 1u);
+  EXPECT_NE(report.problems[0].where().find("config.json"), std::string::npos);
+}
+
 // A model of frames has no tokenizer to check, and labels with the blank first.
 TEST_F(Verify, ReadsTheLabelsOfFrames) {
   const ModelConfig config = TinyFramesConfig();

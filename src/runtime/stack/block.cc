@@ -23,7 +23,7 @@ constexpr int64_t kKeptRows = 4096;
 
 Block::Block(const ModelConfig& config, const StackWeights& weights,
              Executor& executor)
-    : MixerBlock(executor),
+    : MixerBlock(executor, positions_, segments_),
       config_(config),
       weights_(weights),
       position_rows_(config) {
@@ -45,7 +45,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
   piece_rows_ = std::clamp<int64_t>(kMaxScratch / row_floats_, 1, kMaxRows);
   // Lists never grow past a piece, so that steps allocate nothing.
   tokens_.reserve(static_cast<size_t>(piece_rows_));
-  positions.reserve(static_cast<size_t>(piece_rows_));
+  positions_.reserve(static_cast<size_t>(piece_rows_));
 }
 
 // Lays out the arrays one after another.
@@ -81,7 +81,8 @@ void Block::GrowScratch(int64_t most) {
 void Block::GrowWorkerScratch(int64_t floats) {
   if (floats <= worker_floats_) return;
   floats = PaddedFloats(std::max(floats, 2 * worker_floats_));
-  worker_scratch_ = AlignedBuffer<float>(floats * executor_.width());
+  worker_memory_ = AlignedBuffer<float>(floats * executor_.width());
+  worker_scratch_ = worker_memory_.data();
   worker_floats_ = floats;
 }
 
@@ -89,19 +90,20 @@ void Block::Shrink() {
   if (scratch_rows_ <= kKeptRows) return;
   scratch_ = AlignedBuffer<float>();
   scratch_rows_ = 0;
-  worker_scratch_ = AlignedBuffer<float>();
+  worker_memory_ = AlignedBuffer<float>();
+  worker_scratch_ = nullptr;
   worker_floats_ = 0;
 }
 
 void Block::ClearRows() {
   tokens_.clear();
-  positions.clear();
+  positions_.clear();
 }
 
 void Block::AddRows(std::span<const int32_t> tokens, int64_t position) {
   for (const int32_t token : tokens) {
     tokens_.push_back(token);
-    positions.push_back(position++);
+    positions_.push_back(position++);
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "config/model_config.h"
 #include "core/executor.h"
+#include "kernels/aligned_buffer.h"
 #include "kernels/matmul/matmul.h"
 #include "runtime/mixer/mixer_block.h"
 #include "runtime/stack/position_rows.h"
@@ -55,7 +56,9 @@ class Block : public MixerBlock {
   int64_t hidden_width_ = 0;              // of the widest feed-forward part
   int64_t piece_rows_ = 1;  // rows that go through a layer at a time
 
-  std::vector<int32_t> tokens_;  // [rows]
+  std::vector<int32_t> tokens_;     // [rows]
+  std::vector<int64_t> positions_;  // [rows]
+  std::vector<Segment> segments_;
 
   Rows x_;       // [d_model]
   Rows normed_;  // [d_model], of a piece
@@ -81,7 +84,7 @@ class Block : public MixerBlock {
 
   PositionRows position_rows_;
   int64_t row_floats_ = 0;  // scratch of one row
-  AlignedBuffer<float> scratch_;
+  AlignedBuffer<float> scratch_, worker_memory_;
   int64_t scratch_rows_ = 0;
 };
 

@@ -77,15 +77,20 @@ void Cross::Read(MixerBlock& block, int64_t layer) const {
   block.ForTasks(
       sequences * heads_, rows_each * (width * (d_key_ + d_value_) / 16 + 100),
       [&](int64_t task, int worker) {
-        const Segment& s = block.segments[static_cast<size_t>(task / heads_)];
-        const int64_t head = task % heads_;
-        const CrossMemory& memory = *s.state->memory;
-        half_->Read(
-            memory.Head(layer, head), memory.source_len(),
-            {block.in[s.row] + head * d_key_, block.in.stride, s.count},
-            {block.out[s.row] + head * d_value_, block.out.stride, s.count},
-            block.Scratch(worker));
+        ReadHead(block, block.segments[static_cast<size_t>(task / heads_)],
+                 layer, task % heads_, worker);
       });
+}
+
+void Cross::ReadHead(MixerBlock& block, const Segment& segment, int64_t layer,
+                     int64_t head, int worker) const {
+  const CrossMemory& memory = *segment.state->memory;
+  half_->Read(
+      memory.Head(layer, head), memory.source_len(),
+      {block.in[segment.row] + head * d_key_, block.in.stride, segment.count},
+      {block.out[segment.row] + head * d_value_, block.out.stride,
+       segment.count},
+      block.Scratch(worker));
 }
 
 }  // namespace tarn

@@ -36,6 +36,10 @@ class Cross {
             CrossMemory& memory) const;
   /// The queries [H K] in `in` read their segments' memories into `out`.
   void Read(MixerBlock& block, int64_t layer) const;
+  /// One head of one segment's.
+  void ReadHead(MixerBlock& block, const Segment& segment, int64_t layer,
+                int64_t head, int worker) const;
+  int64_t heads() const { return heads_; }
 
  private:
   const int64_t layers_, heads_, d_key_, d_value_;

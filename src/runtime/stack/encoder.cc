@@ -15,11 +15,11 @@ Encoder::Encoder(const ModelConfig& config, const Weights& weights,
 void Encoder::Clear() {
   Shrink();
   ClearRows();
-  segments.clear();
+  segments_.clear();
 }
 
 void Encoder::Add(std::span<const int32_t> tokens) {
-  segments.push_back({nullptr, rows(), static_cast<int64_t>(tokens.size())});
+  segments_.push_back({nullptr, rows(), static_cast<int64_t>(tokens.size())});
   AddRows(tokens, 0);
 }
 

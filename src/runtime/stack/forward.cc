@@ -13,13 +13,14 @@ Forward::Forward(const ModelConfig& config, const Weights& weights,
   // Lists never grow past a block, so that steps allocate nothing.
   const size_t most = static_cast<size_t>(piece_rows_);
   head_rows_.reserve(most);
-  segments.reserve(most);
+  segments_.reserve(most);
   head_out_.reserve(most);
+  PlanStep();
 }
 
 void Forward::Clear() {
   ClearRows();
-  segments.clear();
+  segments_.clear();
   head_rows_.clear();
   head_out_.clear();
 }
@@ -28,7 +29,7 @@ int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
   const int64_t count = std::min<int64_t>(static_cast<int64_t>(tokens.size()),
                                           piece_rows_ - rows());
   if (count == 0) return 0;
-  segments.push_back({&state, rows(), count});
+  segments_.push_back({&state, rows(), count});
   AddRows(tokens.first(static_cast<size_t>(count)), state.position);
   return count;
 }
@@ -43,7 +44,6 @@ void Forward::Prepare() {
   GrowScratch(piece_rows_);
   int64_t wanted = 0;
   if (cross_ != nullptr) wanted = cross_->ReadFloats(*this);
-  if (StepsAsTeam()) wanted = std::max(wanted, 2 * RowStride(config_.d_model));
   for (const LayerWeights& layer : weights_.layers) {
     wanted = std::max(wanted, layer.mixer->WorkerFloats(*this));
   }

@@ -45,18 +45,44 @@ class Forward : private Block {
   void RunLayer(int64_t layer);
   void RunHead();
   // forward_step.cc: a single row, all layers in one region.
-  bool StepsAsTeam() const;
+  struct StepPhase {
+    enum class Work {
+      kIn,
+      kMixer,
+      kOut,
+      kCrossIn,
+      kCross,
+      kCrossOut,
+      kFeedForward,
+      kHead
+    };
+    Work work;
+    int64_t layer = 0;
+    int number = 0;  // among those of a mixer or a feed-forward part
+    // The part whose result is added to the row before this phase, and the part
+    // whose input the row becomes; null: none.
+    const PartNorms* adds = nullptr;
+    bool adds_out = false;  // the result is `out`, since no product follows
+    const PartNorms* reads = nullptr;
+  };
+  class StepPlan;
+  bool StepsAsTeam() const {
+    return rows() == 1 && segments.size() == 1 && !step_.empty();
+  }
+  void PlanStep();
   void RunStep();
-  const WeightMatrix* StepMatrix(int64_t phase) const;
+  const WeightMatrix* StepMatrix(const StepPhase& phase) const;
+  int64_t StepUnits(const StepPhase& phase) const;
   const void* NextOfStep(int64_t phase, int share) const;
-  const float* StepResidual(int64_t sublayer, int worker);
-  const float* StepInput(int64_t sublayer, int worker);
-  const float* StepHeadInput(int worker);
-  void StepPhase(int64_t phase, int share, int worker);
-  void StepMix(int64_t layer, int share, int worker);
+  void RunPhase(int64_t phase, int share, int worker);
+  void RunProduct(const StepPhase& phase, const float* y, StepShare share);
+  void AddStepResult(const StepPhase& phase, float* x, float* y) const;
 
   const Weights& all_;
   Team team_;
+  std::vector<StepPhase> step_;  // empty: steps go layer by layer
+  // For each share [x | y]: the row between the layers and the input of a part.
+  AlignedBuffer<float> step_rows_;
   const Cross* const cross_;
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go

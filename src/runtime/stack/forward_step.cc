@@ -1,26 +1,22 @@
 // One token of one sequence, with every layer in one region of the executor. A
 // step reads each weight once and does little else, so what counts is that the
 // memory is never idle: a worker keeps the same share of every product and
-// prefetches the beginning of the next one while it ends the last, and every
-// worker computes the norms it needs instead of waiting for another to do it.
+// prefetches the beginning of the next one while it ends the last.
 //
-// Each layer has five phases of `width` shares each:
-//   0  in = W_in In(x)                  shares of panels
-//   1  a = Mix(in)                      shares of heads
-//   2  y = Res(x) + W_out a             shares of panels
-//   3  h = act(W_1 In(y)), or silu(W_1 In(y)) * W_3 In(y)
-//   4  x = Res(y) + W_2 h
-// Pre-norm: In = LN, Res(x) = x. Post-norm: both are the norm that closes the
-// part before. Other sums do not run like this. x and y are two rows, so that
-// no share reads what another one writes.
+// Phases of a layer, each cut into shares (runtime/mixer/step.h):
+//   in = W_in In(x)        the mixer's phases        r = W_out out
+//   the phases of the feed-forward part, of which the last makes its r
+// and the same for cross attention. Whoever reads the row next adds r to it and
+// takes the norms. Each share does this for itself, in rows of its own, instead
+// of waiting for another share to do it.
 #include <algorithm>
 
+#include "kernels/activation/activation.h"
 #include "runtime/stack/forward.h"
 
 namespace tarn {
 namespace {
 
-constexpr int64_t kPhases = 5;  // of a layer
 // The least bytes of a layer: below, a hand-over costs more than a share saves.
 constexpr int64_t kLeastBytes = 262144;
 // Bytes of the next product that the end of one prefetches, and bytes after
@@ -38,176 +34,232 @@ Range Part(int64_t count, int share, int width) {
 
 }  // namespace
 
-bool Forward::StepsAsTeam() const {
-  if (rows() != 1 || segments.size() != 1 || cross_ != nullptr ||
-      weights_.layers.empty() || !config_.HasPlainSums()) {
-    return false;
+// The list of phases, with the results that wait to be added.
+class Forward::StepPlan {
+ public:
+  explicit StepPlan(std::vector<StepPhase>& phases) : phases_(phases) {}
+
+  void Add(StepPhase phase, const PartNorms* reads = nullptr) {
+    phase.reads = reads;
+    phase.adds = waiting_;
+    phase.adds_out = waiting_out_;
+    waiting_ = nullptr;
+    phases_.push_back(phase);
   }
+  // Phases of a mixer or a feed-forward part.
+  void AddAll(StepPhase phase, int count, const PartNorms* reads = nullptr) {
+    for (; phase.number < count; ++phase.number) {
+      Add(phase, phase.number == 0 ? reads : nullptr);
+    }
+  }
+  // The last phase made a part's result, or there is no product after `out`.
+  void End(const PartNorms& part, bool is_out) {
+    waiting_ = &part;
+    waiting_out_ = is_out;
+  }
+
+ private:
+  std::vector<StepPhase>& phases_;
+  const PartNorms* waiting_ = nullptr;
+  bool waiting_out_ = false;
+};
+
+void Forward::PlanStep() {
+  using Work = StepPhase::Work;
   int64_t bytes = 0;
   for (const LayerWeights& w : weights_.layers) {
-    if (!w.mixer->one_region() || w.feed_forward == nullptr ||
-        w.feed_forward->team() == nullptr) {
-      return false;
-    }
-    bytes += w.mixer->bytes() + w.feed_forward->bytes();
+    const bool steps = w.mixer->phases() > 0 && (w.feed_forward == nullptr ||
+                                                 w.feed_forward->phases() > 0);
+    if (!steps) return;
+    bytes += w.mixer->bytes();
+    if (w.feed_forward != nullptr) bytes += w.feed_forward->bytes();
   }
-  return bytes >= kLeastBytes * static_cast<int64_t>(weights_.layers.size());
+  const int64_t layers = static_cast<int64_t>(weights_.layers.size());
+  if (layers == 0 || bytes < kLeastBytes * layers) return;
+  StepPlan plan(step_);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+    const auto feed_forward = [&] {
+      if (w.feed_forward == nullptr) return;
+      plan.AddAll({Work::kFeedForward, layer}, w.feed_forward->phases(),
+                  &w.feed_forward_norms);
+      plan.End(w.feed_forward_norms, false);
+    };
+    plan.Add({Work::kIn, layer}, &w.mixer_norms);
+    if (config_.parallel_residual) feed_forward();
+    plan.AddAll({Work::kMixer, layer}, w.mixer->phases());
+    const bool made = w.mixer->out().outputs() == 0;
+    if (!made) plan.Add({Work::kOut, layer});
+    plan.End(w.mixer_norms, made);
+    if (cross_ != nullptr) {
+      plan.Add({Work::kCrossIn, layer}, &w.cross_norms);
+      plan.Add({Work::kCross, layer});
+      plan.Add({Work::kCrossOut, layer});
+      plan.End(w.cross_norms, false);
+    }
+    if (!config_.parallel_residual) feed_forward();
+  }
+  plan.Add({Work::kHead, layers});
+  step_rows_ =
+      AlignedBuffer<float>(2 * RowStride(config_.d_model) * team_.width());
 }
 
 void Forward::RunStep() {
-  const int64_t layers = static_cast<int64_t>(weights_.layers.size());
-  const int64_t head = head_rows_.empty() ? 0 : 1;
+  // Without logits nothing reads the row after the last layer.
+  const int64_t phases =
+      static_cast<int64_t>(step_.size()) - (head_rows_.empty() ? 1 : 0);
   team_.Run(
-      kPhases * layers + head,
+      phases,
       [this](int64_t phase, int share, int worker) {
-        StepPhase(phase, share, worker);
+        RunPhase(phase, share, worker);
       },
-      [this](int64_t phase, int share) {
-        const bool attends = phase % kPhases == 1;
+      [this, phases](int64_t phase, int share) {
+        if (phase + 1 == phases) return;
         const char* next =
             static_cast<const char*>(NextOfStep(phase + 1, share));
         if (next == nullptr) return;
-        FetchMemory(attends ? next : next + kFetched, kIdleFetch);
+        const bool fetched =
+            StepMatrix(step_[static_cast<size_t>(phase)]) != nullptr;
+        FetchMemory(fetched ? next + kFetched : next, kIdleFetch);
       });
 }
 
-// The matrix of a phase; null for attention, and after the last phase.
-const WeightMatrix* Forward::StepMatrix(int64_t phase) const {
-  const size_t layer = static_cast<size_t>(phase / kPhases);
-  if (layer == weights_.layers.size()) {
-    const bool head = phase % kPhases == 0 && !head_rows_.empty();
-    return head ? &all_.Head(config_) : nullptr;
-  }
-  const LayerWeights& w = weights_.layers[layer];
-  switch (phase % kPhases) {
-    case 0:
-      return &w.mixer->in();
-    case 2:
+// The matrix of a phase that is one product, else null.
+const WeightMatrix* Forward::StepMatrix(const StepPhase& phase) const {
+  if (phase.work == StepPhase::Work::kHead) return &all_.Head(config_);
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(phase.layer)];
+  switch (phase.work) {
+    case StepPhase::Work::kIn:
+      return w.mixer->in().outputs() > 0 ? &w.mixer->in() : nullptr;
+    case StepPhase::Work::kOut:
       return &w.mixer->out();
-    case 3: {
-      const TeamProducts& part = *w.feed_forward->team();
-      return part.factor != nullptr ? part.factor : part.first;
-    }
-    case 4:
-      return w.feed_forward->team()->second;
+    case StepPhase::Work::kCrossIn:
+      return &w.cross.query;
+    case StepPhase::Work::kCrossOut:
+      return &w.cross.out;
     default:
       return nullptr;
   }
 }
 
-// Where a share of a phase begins to read; null when nothing follows.
-const void* Forward::NextOfStep(int64_t phase, int share) const {
-  if (const WeightMatrix* w = StepMatrix(phase)) {
-    return w->Panel(Part(w->panels(), share, team_.width()).begin);
+int64_t Forward::StepUnits(const StepPhase& phase) const {
+  if (const WeightMatrix* w = StepMatrix(phase)) return w->panels();
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(phase.layer)];
+  switch (phase.work) {
+    case StepPhase::Work::kMixer:
+      return w.mixer->units(phase.number);
+    case StepPhase::Work::kFeedForward:
+      return w.feed_forward->units(phase.number);
+    case StepPhase::Work::kCross:
+      return cross_->heads();
+    default:
+      return 1;  // a mixer without a first product
   }
-  const int64_t layer = phase / kPhases;
-  if (layer == static_cast<int64_t>(weights_.layers.size())) return nullptr;
-  const RuntimeMixer& mixer =
-      *weights_.layers[static_cast<size_t>(layer)].mixer;
-  return mixer.Reads(*segments[0].state, layer,
-                     Part(mixer.shares(), share, team_.width()).begin);
 }
 
-// The row Res of a sublayer, for `sublayer` 2 l (attention of layer l) or
-// 2 l + 1: the row it reads, closed by the norm of the sublayer before in
-// post-norm models (then in the worker's scratch).
-const float* Forward::StepResidual(int64_t sublayer, int worker) {
-  const float* x = sublayer % 2 == 0 ? x_[0] : normed_[0];
-  if (config_.norm == tarn::Norm::kPre || sublayer == 0) return x;
-  const LayerWeights& before =
-      weights_.layers[static_cast<size_t>((sublayer - 1) / 2)];
-  const PartNorms& norms =
-      sublayer % 2 == 0 ? before.feed_forward_norms : before.mixer_norms;
-  float* closed = Scratch(worker);
-  Norm(norms.closing, x, closed);
-  return closed;
-}
-
-// The row In of a sublayer.
-const float* Forward::StepInput(int64_t sublayer, int worker) {
-  const float* x = StepResidual(sublayer, worker);
-  if (config_.norm != tarn::Norm::kPre) return x;
-  const LayerWeights& w = weights_.layers[static_cast<size_t>(sublayer / 2)];
-  const PartNorms& norms =
-      sublayer % 2 == 0 ? w.mixer_norms : w.feed_forward_norms;
-  float* normed = Scratch(worker);
-  Norm(norms.before, x, normed);
-  return normed;
-}
-
-void Forward::StepPhase(int64_t phase, int share, int worker) {
-  const WeightMatrix* w = StepMatrix(phase);
-  const int64_t layer = phase / kPhases;
-  if (w == nullptr) {
-    StepMix(layer, share, worker);
-    return;
+// Where a share of a phase begins to read; null where that is not known.
+const void* Forward::NextOfStep(int64_t index, int share) const {
+  if (index == static_cast<int64_t>(step_.size())) return nullptr;
+  const StepPhase& phase = step_[static_cast<size_t>(index)];
+  const Range own = Part(StepUnits(phase), share, team_.width());
+  if (own.begin == own.end) return nullptr;
+  if (const WeightMatrix* w = StepMatrix(phase)) return w->Panel(own.begin);
+  const LayerWeights& w = weights_.layers[static_cast<size_t>(phase.layer)];
+  switch (phase.work) {
+    case StepPhase::Work::kMixer:
+      return w.mixer->Reads(*this, phase.layer, phase.number, own.begin);
+    case StepPhase::Work::kFeedForward:
+      return w.feed_forward->Reads(phase.number, own.begin);
+    default:
+      return nullptr;
   }
-  const Range panels = Part(w->panels(), share, team_.width());
-  if (panels.begin == panels.end) return;
-  RowPanels task{.w = w,
-                 .panel_begin = panels.begin,
-                 .panel_end = panels.end,
-                 .next = NextOfStep(phase + 1, share)};
-  switch (phase % kPhases) {
-    case 0:
-      if (layer == static_cast<int64_t>(weights_.layers.size())) {
-        task.x = StepHeadInput(worker);
-        task.y = head_out_[0];
-      } else {
-        task.x = StepInput(2 * layer, worker);
-        task.y = in[0];
-      }
-      break;
-    case 2:
-      task.x = out[0];
-      task.y = normed_[0];
-      task.finish = MatMulFinish::kAdd;
-      task.residual = StepResidual(2 * layer, worker);
-      break;
-    case 3: {
-      const TeamProducts& part =
-          *weights_.layers[static_cast<size_t>(layer)].feed_forward->team();
-      task.x = StepInput(2 * layer + 1, worker);
-      task.y = hidden_[0];
-      if (part.factor != nullptr) {
-        // The second factor comes first, then the one that it is multiplied
-        // with: both matrices have the same panels.
-        const WeightMatrix& gate = *part.first;
-        const void* next = task.next;
-        task.next = gate.Panel(panels.begin);
-        PackedRowMatMul(task);
-        task.next = next;
-        task.w = &gate;
-        task.residual = hidden_[0];
-      }
-      task.finish = part.finish;
-      break;
+}
+
+// x = closing(x + residual_factor after(r)), as Block::AddOut; y is scratch.
+void Forward::AddStepResult(const StepPhase& phase, float* x, float* y) const {
+  const PartNorms& norms = *phase.adds;
+  const int64_t d_model = config_.d_model;
+  const float* result = phase.adds_out ? out[0] : normed_[0];
+  if (config_.HasPlainSums()) {
+    AddToRow(result, d_model, x);
+  } else {
+    if (!norms.after.empty()) {
+      Norm(norms.after, result, y);
+      result = y;
     }
-    case 4:
-      task.x = hidden_[0];
-      task.y = x_[0];
-      task.finish = MatMulFinish::kAdd;
-      task.residual = StepResidual(2 * layer + 1, worker);
-      break;
+    AddScaledRow(result, static_cast<float>(config_.residual_factor), d_model,
+                 x);
   }
-  PackedRowMatMul(task);
+  if (!norms.closing.empty()) Norm(norms.closing, x, x);
 }
 
-const float* Forward::StepHeadInput(int worker) {
-  const int64_t layers = static_cast<int64_t>(weights_.layers.size());
-  const float* x = StepResidual(2 * layers, worker);
-  if (!config_.final_norm) return x;
-  float* normed = Scratch(worker) + RowStride(config_.d_model);
-  Norm(weights_.norm, x, normed);
-  return normed;
+void Forward::RunPhase(int64_t index, int share, int worker) {
+  const StepPhase& phase = step_[static_cast<size_t>(index)];
+  const int64_t stride = RowStride(config_.d_model);
+  float* x = step_rows_.data() + 2 * stride * share;
+  float* y = x + stride;
+  if (index == 0) std::copy_n(x_[0], config_.d_model, x);
+  if (phase.adds != nullptr) AddStepResult(phase, x, y);
+  const float* input = y;
+  if (phase.reads != nullptr) {
+    // A part keeps its input for all of its phases.
+    if (phase.reads->before.empty()) {
+      std::copy_n(x, config_.d_model, y);
+    } else {
+      Norm(phase.reads->before, x, y);
+    }
+  } else if (phase.work == StepPhase::Work::kHead) {
+    if (config_.final_norm) {
+      Norm(weights_.norm, x, y);
+    } else {
+      input = x;
+    }
+  }
+  const Range own = Part(StepUnits(phase), share, team_.width());
+  if (own.begin == own.end) return;
+  const StepShare task = {.layer = phase.layer,
+                          .phase = phase.number,
+                          .begin = own.begin,
+                          .end = own.end,
+                          .worker = worker,
+                          .next = NextOfStep(index + 1, share)};
+  switch (phase.work) {
+    case StepPhase::Work::kMixer:
+      weights_.layers[static_cast<size_t>(phase.layer)].mixer->Step(*this,
+                                                                    task);
+      return;
+    case StepPhase::Work::kFeedForward:
+      weights_.layers[static_cast<size_t>(phase.layer)].feed_forward->Step(
+          *this, {{y, stride}, normed_, hidden_, 0, 1}, task);
+      return;
+    case StepPhase::Work::kCross:
+      for (int64_t head = own.begin; head < own.end; ++head) {
+        cross_->ReadHead(*this, segments.front(), phase.layer, head, worker);
+      }
+      return;
+    default:
+      RunProduct(phase, input, task);
+  }
 }
 
-void Forward::StepMix(int64_t layer, int share, int worker) {
-  const RuntimeMixer& mixer =
-      *weights_.layers[static_cast<size_t>(layer)].mixer;
-  const Range part = Part(mixer.shares(), share, team_.width());
-  if (part.begin == part.end) return;
-  mixer.Step(*this, layer, part.begin, part.end, worker);
+void Forward::RunProduct(const StepPhase& phase, const float* y,
+                         StepShare share) {
+  const WeightMatrix* w = StepMatrix(phase);
+  switch (phase.work) {
+    case StepPhase::Work::kIn:
+    case StepPhase::Work::kCrossIn:
+      if (w == nullptr) {
+        std::copy_n(y, config_.d_model, in[0]);
+      } else {
+        RunProducts({{.w = w, .x = y, .y = in[0]}}, share);
+      }
+      return;
+    case StepPhase::Work::kHead:
+      RunProducts({{.w = w, .x = y, .y = head_out_[0]}}, share);
+      return;
+    default:
+      RunProducts({{.w = w, .x = out[0], .y = normed_[0]}}, share);
+  }
 }
 
 }  // namespace tarn

@@ -19,11 +19,15 @@ constexpr double kFreeBytes = 64 << 20;
 
 // Packs the parts of WeightShapes() that PackWeights names; CheckWeights, which
 // runs first, makes sure that they exist. Numbers pass through a block of a
-// panel's rows: no tensor is in memory twice.
+// panel's rows, one for each worker: no tensor is in memory twice.
 class Packer {
  public:
-  Packer(const WeightSource& source, const WeightFormat& format)
-      : source_(source), format_(format) {}
+  Packer(const WeightSource& source, const WeightFormat& format,
+         Executor& executor)
+      : source_(source),
+        format_(format),
+        executor_(executor),
+        blocks_(static_cast<size_t>(executor.width())) {}
 
   // A tensor that the model keeps as float32.
   std::vector<float> Vector(const std::string& name) {
@@ -70,33 +74,37 @@ class Packer {
   void SetRows(const std::string& weight, const std::string& bias,
                int64_t first, int64_t rows, WeightMatrix& matrix) {
     const WeightTensor& tensor = Find(weight);
-    const int64_t inputs = matrix.inputs();
-    block_.resize(
-        static_cast<size_t>(std::min(WeightMatrix::kPanel, rows) * inputs));
-    for (int64_t done = 0; done < rows;) {
-      const int64_t count = std::min(WeightMatrix::kPanel, rows - done);
-      source_.ReadRows(tensor, {done, done + count}, block_.data());
-      matrix.SetRows(first + done, count, block_.data(), nullptr);
-      done += count;
-    }
+    constexpr int64_t kPanel = WeightMatrix::kPanel;
+    const int64_t panel = first / kPanel, end = first + rows;
+    executor_.ParallelFor((end + kPanel - 1) / kPanel - panel, [&](int64_t task,
+                                                                   int worker) {
+      const int64_t begin = std::max((panel + task) * kPanel, first);
+      const int64_t count = std::min((panel + task + 1) * kPanel, end) - begin;
+      float* block = BlockOf(worker, count * matrix.inputs());
+      const int64_t from = begin - first;
+      source_.ReadRows(tensor, {from, from + count}, block);
+      matrix.SetRows(begin, count, block, nullptr);
+    });
     source_.Release(tensor);
     parameters_ += tensor.elements();
     if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
   }
 
   // The matrices of a tensor [count, outputs, inputs] or [count * outputs,
-  // inputs], one at a time.
+  // inputs], one at a time for each worker.
   std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
                                      int64_t outputs, int64_t inputs) {
     const WeightTensor& tensor = Find(name);
-    block_.resize(static_cast<size_t>(outputs * inputs));
     const int64_t rows = tensor.shape.size() == 2 ? outputs : 1;
     std::vector<WeightMatrix> matrices;
     for (int64_t i = 0; i < count; ++i) {
-      source_.ReadRows(tensor, {i * rows, (i + 1) * rows}, block_.data());
       matrices.push_back(Matrix(outputs, inputs));
-      matrices.back().SetRows(0, outputs, block_.data(), nullptr);
     }
+    executor_.ParallelFor(count, [&](int64_t i, int worker) {
+      float* block = BlockOf(worker, outputs * inputs);
+      source_.ReadRows(tensor, {i * rows, (i + 1) * rows}, block);
+      matrices[static_cast<size_t>(i)].SetRows(0, outputs, block, nullptr);
+    });
     source_.Release(tensor);
     parameters_ += tensor.elements();
     return matrices;
@@ -114,6 +122,15 @@ class Packer {
   int64_t bytes() const { return arena_->bytes() + vector_bytes_; }
 
  private:
+  // Room for `floats` numbers, of one worker.
+  float* BlockOf(int worker, int64_t floats) {
+    std::vector<float>& block = blocks_[static_cast<size_t>(worker)];
+    if (block.size() < static_cast<size_t>(floats)) {
+      block.resize(static_cast<size_t>(floats));
+    }
+    return block.data();
+  }
+
   const WeightTensor& Find(const std::string& name) const {
     const WeightTensor* tensor = source_.Find(name);
     if (tensor == nullptr) {  // CheckWeights was not called
@@ -133,7 +150,8 @@ class Packer {
   const WeightSource& source_;
   const WeightFormat& format_;
   const std::shared_ptr<WeightArena> arena_ = std::make_shared<WeightArena>();
-  std::vector<float> block_;  // [kPanel, inputs]
+  Executor& executor_;
+  std::vector<std::vector<float>> blocks_;  // of each worker [kPanel, inputs]
   int64_t parameters_ = 0, vector_bytes_ = 0;
 };
 
@@ -357,8 +375,8 @@ std::optional<Error> CheckWeights(const WeightSource& source,
 }
 
 Weights PackWeights(const WeightSource& source, const ModelConfig& config,
-                    const WeightFormat& format) {
-  Packer packer(source, format);
+                    const WeightFormat& format, Executor& executor) {
+  Packer packer(source, format, executor);
   Weights w;
   const bool decoder = config.arch != Arch::kEncoder;
   // In the order in which they are read: an encoder before the decoder, whose

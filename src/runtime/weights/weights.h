@@ -10,6 +10,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "core/executor.h"
 #include "kernels/matmul/weight_matrix.h"
 #include "runtime/feed_forward/feed_forward.h"
 #include "runtime/mixer/mixer.h"
@@ -77,9 +78,10 @@ std::optional<Error> CheckWeights(const WeightSource& source,
 /// compares it with the size of the files.
 double MostWeightBytes(const ModelConfig& config);
 
-/// Packs the tensors of a checked source, one block of rows at a time. Matrices
-/// are held in `format`; biases, norms and the position table as float32.
+/// Packs the tensors of a checked source, one block of rows at a time for each
+/// worker. Matrices are held in `format`; biases, norms and the position table
+/// as float32.
 Weights PackWeights(const WeightSource& source, const ModelConfig& config,
-                    const WeightFormat& format);
+                    const WeightFormat& format, Executor& executor);
 
 }  // namespace tarn

@@ -38,7 +38,7 @@ void CheckSinusoidal(const at::Tensor& places, int64_t width) {
 RotaryScaling MakeScaling(TARN_ROTARY_SCALING) {
   RotaryScaling s;
   std::string words;
-  for (int i = 0; i < 4; ++i) {
+  for (size_t i = 0; i < std::size(kRotaryScalingWords); ++i) {
     const char* word = kRotaryScalingWords[i];
     if (scaling == word) {
       s = {static_cast<RotaryScalingKind>(i),

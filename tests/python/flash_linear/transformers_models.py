@@ -5,273 +5,82 @@ process can have them in one way alone."""
 import sys
 
 import torch
+from transformers_table import MODELS, VOCABULARY, model
 
-TOKENS = 100
-VOCABULARY = 97
-
-
-def _qwen(transformers):
-    from transformers import Qwen3_5ForCausalLM, Qwen3_5TextConfig
-
-    config = Qwen3_5TextConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        linear_key_head_dim=16,
-        linear_value_head_dim=24,
-        linear_num_key_heads=2,
-        linear_num_value_heads=4,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=None,
-    )
-    return Qwen3_5ForCausalLM(config)
+TOKENS = 70
+PROMPT = 12
+PADS = 5  # tokens on the left of the second row's prompt
 
 
-def _olmo(transformers):
-    from transformers import OlmoHybridConfig, OlmoHybridForCausalLM
-
-    config = OlmoHybridConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        linear_num_key_heads=4,
-        linear_num_value_heads=4,
-        linear_key_head_dim=12,
-        linear_value_head_dim=24,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return OlmoHybridForCausalLM(config)
-
-
-def _kimi(transformers):
-    from transformers import KimiLinearConfig, KimiLinearForCausalLM
-
-    layers = ["linear_attention", "linear_attention", "linear_attention", "full_attention"]
-    config = KimiLinearConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        layer_types=layers,
-        mlp_layer_types=["dense"] * 4,
-        kv_lora_rank=24,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=8,
-        v_head_dim=16,
-        head_dim=16,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return KimiLinearForCausalLM(config)
-
-
-def _mamba2(transformers):
-    from transformers import Mamba2Config, Mamba2ForCausalLM
-
-    config = Mamba2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        num_hidden_layers=4,
-        num_heads=8,
-        head_dim=16,
-        state_size=16,
-        n_groups=2,
-        chunk_size=32,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return Mamba2ForCausalLM(config)
-
-
-def _granite(transformers):
-    from transformers import GraniteMoeHybridConfig, GraniteMoeHybridForCausalLM
-
-    config = GraniteMoeHybridConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        num_local_experts=0,
-        num_experts_per_tok=0,
-        shared_intermediate_size=96,
-        mamba_n_heads=8,
-        mamba_d_head=16,
-        mamba_d_state=16,
-        mamba_n_groups=2,
-        mamba_chunk_size=32,
-        layer_types=["mamba", "mamba", "attention", "mamba"],
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return GraniteMoeHybridForCausalLM(config)
-
-
-def _falcon(transformers):
-    from transformers import FalconH1Config, FalconH1ForCausalLM
-
-    config = FalconH1Config(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        mamba_d_ssm=128,
-        mamba_n_heads=8,
-        mamba_d_head=16,
-        mamba_d_state=16,
-        mamba_n_groups=2,
-        mamba_chunk_size=32,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return FalconH1ForCausalLM(config)
-
-
-def _nemotron(transformers):
-    from transformers import NemotronHConfig, NemotronHForCausalLM
-
-    config = NemotronHConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        layers_block_type=["mamba", "mlp", "attention", "mamba"],
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        mamba_num_heads=8,
-        mamba_head_dim=16,
-        ssm_state_size=16,
-        n_groups=2,
-        chunk_size=32,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return NemotronHForCausalLM(config)
-
-
-def _mamba(transformers):
-    from transformers import MambaConfig, MambaForCausalLM
-
-    config = MambaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        num_hidden_layers=3,
-        state_size=16,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return MambaForCausalLM(config)
-
-
-def _falcon_mamba(transformers):
-    from transformers import FalconMambaConfig, FalconMambaForCausalLM
-
-    config = FalconMambaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        num_hidden_layers=3,
-        state_size=16,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return FalconMambaForCausalLM(config)
-
-
-def _jamba(transformers):
-    from transformers import JambaConfig, JambaForCausalLM
-
-    config = JambaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        attn_layer_period=4,
-        attn_layer_offset=2,
-        expert_layer_period=2,
-        expert_layer_offset=1,
-        num_experts=4,
-        num_experts_per_tok=2,
-        mamba_d_state=16,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-    )
-    return JambaForCausalLM(config)
-
-
-MODELS = {
-    "qwen3_5": _qwen,
-    "olmo_hybrid": _olmo,
-    "kimi_linear": _kimi,
-    "mamba2": _mamba2,
-    "granitemoehybrid": _granite,
-    "falcon_h1": _falcon,
-    "nemotron_h": _nemotron,
-    "mamba": _mamba,
-    "falcon_mamba": _falcon_mamba,
-    "jamba": _jamba,
-}
-
-
-def _drawn(model):
+def _drawn(made):
     """Weights large enough that logits and gates differ from token to token."""
     draw = torch.Generator().manual_seed(5)
-    for parameter in model.parameters():
+    for parameter in made.parameters():
         spread = 0.1 if parameter.dim() == 1 else 0.7 / parameter.shape[-1] ** 0.5
         noise = torch.randn(parameter.shape, generator=draw, dtype=torch.float32)
         parameter.data += spread * noise
-    return model
+    return made
 
 
-def told(make, transformers):
+def _gradients(made, logits, kept):
+    made.zero_grad()
+    logits[kept].square().mean().backward()
+    found = {name: one.grad for name, one in made.named_parameters() if one.grad is not None}
+    return {name: one.clone() for name, one in found.items()}
+
+
+def _written(made, tokens, mask, **options):
+    """What is generated: tokens, and the logits of each step or the scores of the beams.
+    The class's refusal, where it refuses."""
+    try:
+        with torch.no_grad():
+            found = made.generate(
+                tokens,
+                attention_mask=mask,
+                do_sample=False,
+                return_dict_in_generate=True,
+                output_logits=True,
+                **options,
+            )
+    except (AttributeError, RuntimeError, TypeError, ValueError) as refusal:
+        return {"refusal": type(refusal).__name__}
+    scores = getattr(found, "sequences_scores", None)
+    values = torch.stack(found.logits) if scores is None else scores
+    return {"tokens": found.sequences, "values": values}
+
+
+def _kernels(made, tokens):
+    """Names of tarn's operators that a forward and a step of generation call."""
+    with torch.no_grad(), torch.autograd.profiler.profile() as seen:
+        made(input_ids=tokens, use_cache=False)
+        made.generate(tokens[:, :PROMPT], max_new_tokens=2, min_new_tokens=2, do_sample=False)
+    names = {event.name for event in seen.function_events}
+    return {name for name in names if name.startswith("tarn::")} - {"tarn::affine"}
+
+
+def told(name):
     torch.manual_seed(3)
-    model = _drawn(make(transformers)).eval()
+    made = _drawn(model(name)).eval()
     draw = torch.Generator().manual_seed(7)
-    tokens = torch.randint(3, VOCABULARY, (2, TOKENS), generator=draw)
-    logits = model(input_ids=tokens, use_cache=False).logits
-    logits.square().mean().backward()
-    gradients = {name: one.grad for name, one in model.named_parameters() if one.grad is not None}
-    with torch.no_grad():
-        written = model.generate(
-            tokens[:, :20],
-            max_new_tokens=30,
-            min_new_tokens=30,
-            do_sample=False,
-            return_dict_in_generate=True,
-            output_logits=True,
-        )
-    return {
-        "logits": logits.detach(),
-        "gradients": gradients,
-        "tokens": written.sequences,
-        "steps": torch.stack(written.logits),
-    }
+    tokens = torch.randint(3, VOCABULARY - 2, (2, TOKENS), generator=draw)
+    every = torch.ones_like(tokens, dtype=torch.bool)
+    logits = made(input_ids=tokens, use_cache=False).logits
+    found = {"logits": logits.detach(), "gradients": _gradients(made, logits, every)}
+    # The second row has pads on its left.
+    mask = every.clone()
+    mask[1, :PADS] = False
+    padded = tokens.masked_fill(~mask, 0)
+    logits = made(input_ids=padded, attention_mask=mask.long(), use_cache=False).logits
+    found["padded logits"] = logits.detach()[mask]
+    found["padded gradients"] = _gradients(made, logits, mask)
+    prompts, masks = padded[:, :PROMPT], mask[:, :PROMPT].long()
+    long = {"max_new_tokens": 12, "min_new_tokens": 12}
+    short = {"max_new_tokens": 5, "min_new_tokens": 5, "num_beams": 3}
+    found["generated"] = _written(made, tokens[:, :PROMPT], None, **long)
+    found["padded, generated"] = _written(made, prompts, masks, **long)
+    found["beams"] = _written(made, prompts, masks, **short)
+    found["kernels"] = _kernels(made, tokens)
+    return found
 
 
 def main(way, path):
@@ -279,11 +88,11 @@ def main(way, path):
         import tarn
 
         tarn.accelerate_transformers()
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     import transformers
 
     transformers.logging.set_verbosity_error()
-    torch.save({name: told(make, transformers) for name, make in MODELS.items()}, path)
+    torch.save({name: told(name) for name in MODELS}, path)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ GOLDEN = json.loads(
 def options_of(case):
     """The operator's options for rope_parameters of a published configuration."""
     given = dict(case["parameters"])
-    found = {"scaling": given.pop("rope_type"), "factor": given.pop("factor")}
+    found = {"scaling": given.pop("rope_type"), "factor": given.pop("factor", 1.0)}
     names = {
         "original_max_position_embeddings": "original_positions",
         "low_freq_factor": "low",
         "high_freq_factor": "high",
         "beta_slow": "low",
+        "partial_rotary_factor": "low",
         "beta_fast": "high",
         "truncate": "truncate",
     }
@@ -46,8 +47,8 @@ def test_equals_transformers(name):
         for given, wanted in ((cos, angles.cos()), (sin, angles.sin())):
             difference = given[place].double() - case["magnitude"] * wanted[place]
             assert difference.abs().max() < bound * case["magnitude"]
-    # The first pair rotates by the same angle in all forms but the linear one.
-    if case["parameters"]["rope_type"] != "linear":
+    # The first pair rotates by the same angle in all forms but those that scale all.
+    if case["parameters"]["rope_type"] not in ("linear", "proportional"):
         assert frequencies[0] == 1 and frequencies[-1] < 1.001 * frequencies[-2]
 
 
@@ -68,6 +69,7 @@ def test_default_is_no_scaling_and_errors_name_the_argument():
         (dict(scaling="linear", factor=0.5), "factor"),
         (dict(scaling="llama3", factor=2.0), "original_positions"),
         (dict(scaling="llama3", factor=2.0, original_positions=9, low=4.0), "low"),
+        (dict(scaling="proportional", low=1.5), "low"),
         (dict(scaling="yarn", factor=2.0, original_positions=9, magnitude=-1.0), "magnitude"),
     ):
         with pytest.raises(ValueError, match=name):

@@ -20,13 +20,16 @@ def test_blocks(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     with_torch = [block for block in blocks if "import torch" in block]
     blocks = [block for block in blocks if block not in with_torch]
-    assert len(blocks) == 3 and len(with_torch) == 1
+    assert len(blocks) == 3 and len(with_torch) == 2
     for name, kind in MODELS.items():
         command = [BUILD / "write_random_model", tmp_path / "models" / name, kind]
         subprocess.run(command, check=True)
     if importlib.util.find_spec("torch") is not None:
         subprocess.run([sys.executable, "-c", with_torch[0]], cwd=tmp_path, check=True)
         assert (tmp_path / "models" / "mine" / "config.json").is_file()
+    if importlib.util.find_spec("transformers") is not None:
+        subprocess.run([sys.executable, "-c", with_torch[1]], cwd=tmp_path, check=True)
+        assert (tmp_path / "models" / "shared" / "config.json").is_file()
     program = "import sys; sys.modules['torch'] = None\n" + "\n".join(blocks)
     done = subprocess.run(
         [sys.executable, "-c", program],

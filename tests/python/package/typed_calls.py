@@ -44,6 +44,10 @@ def recurrences(x: Tensor, gates: Tensor, flag: bool) -> None:
     assert_type(ops.short_convolution(x, x, return_state=True), Pair)
     assert_type(ops.elementwise_recurrence(x, x), Tensor)
     assert_type(ops.elementwise_recurrence(x, x, return_state=True), Pair)
+    assert_type(ops.rg_lru(x, x, x, x), Tensor)
+    assert_type(ops.rg_lru(x, x, x, x, return_state=True), Pair)
+    assert_type(ops.mlstm(x, x, x, x, x, softcap=15.0), Tensor)
+    assert_type(ops.mlstm(x, x, x, x, x, return_state=True), tuple[Tensor, Pair])
     assert_type(ops.selective_scan(x, x, x, x, x), Tensor)
     assert_type(ops.selective_scan(x, x, x, x, x, return_state=True), Pair)
 

@@ -113,12 +113,6 @@ CASES = [
          "tie_word_embeddings": True, "num_experts_per_tok": 3},
     ),
 ]  # fmt: skip
-NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
-
-
-@pytest.mark.parametrize(("kind", "keys"), CASES, ids=NAMES)
-def test_logits_are_those_of_the_definer(kind, keys, tmp_path):
-    published.assert_definer_agrees(kind, keys, tmp_path)
 
 
 def changed(folder, **keys):
@@ -160,8 +154,8 @@ REFUSED = [
     ("mamba2", MAMBA2 | dict(n_groups=2), [
         (dict(time_step_limit=[0.5, 0.1]), r"time_step_limit: want \[least, most\]"),
         (dict(time_step_limit=[0.0]), r"time_step_limit: want \[least, most\]"),
-        (dict(time_step_limit=[0.0, 1e9]), "most_step: want a number from 0 to 1e.06"),
-        (dict(n_groups=4), "key_heads: want 0 or a divisor of n_heads"),
+        (dict(time_step_limit=[0.0, 1e9]), "time_step_limit: want a number from 0 to 1e.06"),
+        (dict(n_groups=4), "n_groups: want 0 or a divisor of num_heads"),
         (dict(n_groups=3), "in_proj.weight.* want shape"),
         (dict(use_bias=True), "want a tensor .*in_proj.bias"),
         (dict(use_conv_bias=False), "conv1d.bias.*want a name that config.json asks for"),

@@ -97,12 +97,6 @@ CASES = [
      {**GPT2, "scale_attn_weights": False, "activation_function": "relu",
       "scale_attn_by_inverse_layer_idx": True, "reorder_and_upcast_attn": True}),
 ]  # fmt: skip
-NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
-
-
-@pytest.mark.parametrize(("kind", "keys"), CASES, ids=NAMES)
-def test_logits_are_those_of_the_definer(kind, keys, tmp_path):
-    published.assert_definer_agrees(kind, keys, tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -254,7 +248,7 @@ REFUSED = [
     ("phi3", dict(intermediate_size=53), "gate_up_proj.weight.*want 106 rows"),
     ("qwen3_moe", dict(num_experts=0, num_local_experts="absent"), "num_experts: want an integer"),
     ("qwen3_moe", dict(mlp_only_layers=[4]), "mlp_only_layers: want a list of integers from 0 to 3"),
-    ("qwen3_moe", dict(num_experts_per_tok=6), "experts_per_token: want at most experts = 5"),
+    ("qwen3_moe", dict(num_experts_per_tok=6), "num_experts_per_tok: want at most num_local_experts = 5"),
     ("olmo3", dict(rope_parameters={SLIDING: YARN}), "rope_type: want 'default', got 'yarn'"),
     ("olmo3", dict(rope_parameters={FULL: {**YARN, "truncate": False}}), "truncate: want true"),
     ("olmo3", dict(rope_parameters={"rope_theta": 1.0}), "want keys that tarn knows .*rope_theta"),

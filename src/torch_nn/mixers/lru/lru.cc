@@ -1,28 +1,25 @@
 #include "torch_nn/mixers/lru/lru.h"
 
 #include <cmath>
+#include <tuple>
 
+#include "kernels/rg_lru/rg_lru.h"
 #include "mixers/lru/form.h"
 #include "torch_nn/mixers/common/projected.h"
 #include "torch_nn/mixers/common/recurrent_rows.h"
 #include "torch_nn/mixers/common/state_maps.h"
 #include "torch_nn/mixers/mixer.h"
 #include "torch_nn/state/lengths.h"
+#include "torch_ops/cells/cells.h"
 #include "torch_ops/common/tensors.h"
 #include "torch_ops/elementwise/elementwise.h"
 
 namespace tarn::nn {
 namespace {
 
-// Below this 1 - a^2 has no gradient, which would be infinite at 0; its root
-// is 1e-15, less than any float32 sum notices.
-constexpr double kLeastLruSquare = 1e-30;
-
-// What the recurrence reads of the rows [B, T, C] of a call.
+// What the recurrence reads of the rows [B, T, C] of a call, and z.
 struct LruRows {
-  torch::Tensor inputs;  // sqrt(1 - a^2) i u
-  torch::Tensor gates;   // log a
-  torch::Tensor z;
+  torch::Tensor inputs, gates, z;
 };
 
 // Bias [C] and weights [H, V, V] of a gate, those of a submodule; as the
@@ -39,12 +36,11 @@ struct BlockGate {
     bias = module->register_parameter("bias", torch::zeros({s.channels}));
   }
 
-  // sigma(weight u + bias) [B, T, C] of u [B, T, C], in wide numbers.
+  // weight u [B, T, C] of u [B, T, C].
   torch::Tensor Of(const torch::Tensor& u) const {
-    const torch::Tensor made =
-        torch::einsum("bthi,hoi->btho",
-                      {AsHeads(u, weight.size(0)), weight.to(u.scalar_type())});
-    return torch::sigmoid(WideRows(made).flatten(2) + bias);
+    return torch::einsum("bthi,hoi->btho", {AsHeads(u, weight.size(0)),
+                                            weight.to(u.scalar_type())})
+        .flatten(2);
   }
 
   torch::Tensor weight, bias;
@@ -70,7 +66,7 @@ class Lru : public Mixer {
     // [0.9, 0.999] (section 2.4).
     const torch::Tensor a = torch::empty({s_.channels}).uniform_(0.9, 0.999);
     Lambda_ = register_parameter(
-        "Lambda", torch::log(torch::expm1(-torch::log(a) / kLruRate)));
+        "Lambda", torch::log(torch::expm1(-torch::log(a) / kRgLruRate)));
     out_ = register_module("out_projection",
                            torch::nn::Linear(s_.channels, s_.d_model));
   }
@@ -133,7 +129,7 @@ class Lru : public Mixer {
     const auto [values, z] = Project(x, norm, kept);
     torch::Tensor window, first;
     if (kept.defined()) {
-      first = kept.logical_and(kept.cumsum(1) == 1).unsqueeze(-1);
+      first = kept.logical_and(kept.cumsum(1) == 1);
     } else {
       first =
           FirstRow(values, torch::ones({1}, values.options().dtype(at::kBool)));
@@ -142,12 +138,12 @@ class Lru : public Mixer {
     return Gated(rows, std::get<0>(Recur(rows, {}, {}, false)));
   }
 
-  // [B or 1, T, 1] bool: row 0 of the sequences that begin here.
+  // [B or 1, T] bool: row 0 of the sequences that begin here.
   static torch::Tensor FirstRow(const torch::Tensor& values,
                                 const torch::Tensor& begins) {
     const torch::Tensor row =
         torch::arange(values.size(1), begins.options().dtype(at::kLong)) == 0;
-    return begins.unsqueeze(-1).logical_and(row).unsqueeze(-1);
+    return begins.unsqueeze(-1).logical_and(row);
   }
 
   // Values and z [B, T, C] of x or of norm(x), one product for both. Rows that
@@ -164,24 +160,26 @@ class Lru : public Mixer {
     return {parts[0], parts[1]};
   }
 
-  // Everything that the recurrence reads. first [B or 1, T, 1]: the first
-  // tokens of sequences. A decay of 1 that writes 0 leaves the state as it is.
+  // Everything that the recurrence reads. first [B or 1, T]: the first tokens
+  // of sequences.
   LruRows Select(const torch::Tensor& values, const torch::Tensor& z,
                  const torch::Tensor& kept, const torch::Tensor& first,
                  const torch::Tensor& lengths, torch::Tensor& window) const {
     const torch::Tensor u =
         s_.width > 0 ? Convolve(convolution_, values, lengths, window, "none")
                      : values;
+    ops::RgLruGatesCall call;
+    call.inputs = u;
+    call.input_gates = input_gate_.Of(u);
+    call.recurrence_gates = recurrence_gate_.Of(u);
+    call.Lambda = Lambda_;
+    call.input_bias = input_gate_.bias;
+    call.recurrence_bias = recurrence_gate_.bias;
+    call.begins = first.expand({values.size(0), values.size(1)});
+    call.kept = ops::NoneOr(kept);
     LruRows rows;
     rows.z = z;
-    rows.gates = Kept(recurrence_gate_.Of(u) *
-                          (torch::softplus(WideRows(Lambda_)) * -kLruRate),
-                      kept);
-    const torch::Tensor roots =
-        (-torch::expm1(2 * rows.gates)).clamp_min(kLeastLruSquare).sqrt();
-    rows.inputs = Kept(torch::where(first, torch::ones_like(roots), roots) *
-                           input_gate_.Of(u) * WideRows(u),
-                       kept);
+    std::tie(rows.inputs, rows.gates) = ops::RgLruGates(call);
     return rows;
   }
 

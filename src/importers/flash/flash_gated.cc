@@ -2,9 +2,10 @@
 // flash-linear-attention: which tensors a layer has follows from its mixer.
 #include <cmath>
 
+#include "config/fields.h"
 #include "config/mixer_spec.h"
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {
@@ -15,6 +16,19 @@ struct FlashName {
   // computes it.
   std::vector<const char*> theirs;
 };
+
+// The names that a type gives instead of the first of the list.
+struct FlashTypeName {
+  const char *type, *own, *theirs;
+};
+constexpr FlashTypeName kTypeNames[] = {
+    {"gla", "decay_down_projection.weight", "gk_proj.0.weight"},
+    {"gla", "decay_up_projection.weight", "gk_proj.1.weight"},
+    {"gla", "norm.weight", "g_norm_swish_gate.weight"},
+    {"retnet", "norm.weight", "g_norm_swish_gate.weight"},
+    {"hgrn2", "value_projection.weight", "i_proj.weight"},
+    {"hgrn2", "decay_projection.weight", "f_proj.weight"},
+    {"hgrn2", "norm.weight", "g_norm.weight"}};
 
 const std::vector<FlashName>& FlashNames() {
   static const std::vector<FlashName> names = {
@@ -38,12 +52,21 @@ const std::vector<FlashName>& FlashNames() {
   return names;
 }
 
-std::string NameIn(const PublishedTensors& from, const std::string& theirs,
+std::string NameIn(PublishedTensors& from, const std::string& theirs,
                    const std::string& own) {
   for (const FlashName& name : FlashNames()) {
     if (own != name.own) continue;
     for (const char* one : name.theirs) {
       if (from.Has(theirs + one)) return theirs + one;
+    }
+    PublishedConfig& config = from.config();
+    for (const FlashTypeName& other : kTypeNames) {
+      if (own != other.own || !config.HasWord("model_type", other.type)) {
+        continue;
+      }
+      const bool plain =
+          own == "norm.weight" && !config.Flag("use_output_gate", true);
+      return theirs + (plain ? "g_norm.weight" : other.theirs);
     }
     return theirs + name.theirs.front();
   }
@@ -84,10 +107,12 @@ WeightPart RetentionDecays(int64_t heads) {
 WeightPart Filters(PublishedTensors& from, const std::string& theirs,
                    int64_t values, const std::vector<int64_t>& shape) {
   const int64_t width = shape[1], keys = (shape[0] - values) / 2;
-  return WeightPart::Stacked(
-      {from.Reshaped(theirs + "q_conv1d.weight", {keys, width}),
-       from.Reshaped(theirs + "k_conv1d.weight", {keys, width}),
-       from.Reshaped(theirs + "v_conv1d.weight", {values, width})});
+  const auto filter = [&](const char* name, int64_t rows) {
+    return from.Reshaped(theirs + name, {rows, width}, {rows, 1, width});
+  };
+  return WeightPart::Stacked({filter("q_conv1d.weight", keys),
+                              filter("k_conv1d.weight", keys),
+                              filter("v_conv1d.weight", values)});
 }
 
 WeightPart FlashPart(const ModelConfig& view, const NamedShape& wanted,
@@ -135,6 +160,21 @@ ModelConfig ReadFlashGated(PublishedConfig& from, const char* mixer,
 
 void SetFlashGate(ModelConfig& config, const char* activation) {
   SetConfigField(config, "gate_activation", activation);
+}
+
+std::string FlashGateOf(const ModelConfig& view) {
+  const std::string text = ValueText(*FindField("gate_activation"), view);
+  return text.substr(1, text.size() - 2);  // without its quotes
+}
+
+void PublishFlashHeads(const ModelConfig& view, PublishedKeys& to) {
+  const auto factor = [&](int64_t width) {
+    return static_cast<double>(view.n_heads * width) /
+           static_cast<double>(view.d_model);
+  };
+  to["num_heads"] = view.n_heads;
+  to["expand_k"] = factor(view.d_key);
+  to["expand_v"] = factor(view.d_value);
 }
 
 void FlashGatedTensors(const ModelConfig& config, PublishedTensors& from,

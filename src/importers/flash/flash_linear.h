@@ -5,6 +5,7 @@
 #include <string>
 
 #include "importers/importer.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 
@@ -24,6 +25,11 @@ int64_t FlashHidden(PublishedConfig& from, double ratio, double times,
 /// The width of a head, where all of them have hidden_size times a factor.
 int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
                        const ModelConfig& config);
+/// And back: the keys of ReadFlashStack, the hidden width, `attn` of the layers
+/// of softmax attention.
+void PublishFlashStack(const ModelConfig& config, PublishedKeys& to);
+/// The first layer's view that has none; the model's where all have some.
+ModelConfig FlashView(const ModelConfig& config);
 /// The layers that `attn` makes softmax attention. After all else of `config`
 /// but rotary positions of the layers themselves was read.
 void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config);
@@ -34,6 +40,9 @@ ModelConfig ReadFlashGated(PublishedConfig& from, const char* mixer,
                            double ratio);
 /// What multiplies the normalised output: a word of `gate_activation`.
 void SetFlashGate(ModelConfig& config, const char* activation);
+/// That word, and back from heads of equal widths to factors.
+std::string FlashGateOf(const ModelConfig& view);
+void PublishFlashHeads(const ModelConfig& view, PublishedKeys& to);
 void FlashGatedTensors(const ModelConfig& config, PublishedTensors& from,
                        ImportedTensors& to);
 

@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {
@@ -61,6 +61,46 @@ ModelConfig ReadKda(PublishedConfig& from) {
   return config;
 }
 
+void PublishWidths(const ModelConfig& view, PublishedKeys& to) {
+  to["num_heads"] = KeyHeadsOf(view);
+  to["num_v_heads"] = view.n_heads;
+  to["head_dim"] = view.d_key;
+  to["expand_v"] =
+      static_cast<double>(view.d_value) / static_cast<double>(view.d_key);
+}
+
+void PublishConvolution(const ModelConfig& view, PublishedKeys& to) {
+  const int64_t width = KeyOf<int64_t>(view, "conv_width");
+  to["use_short_conv"] = width > 0;
+  if (width > 0) to["conv_size"] = width;
+  to["allow_neg_eigval"] = KeyOf<bool>(view, "negative_eigenvalues");
+}
+
+void PublishGatedDeltaNet(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishFlashStack(config, to);
+  PublishWidths(view, to);
+  PublishConvolution(view, to);
+  const std::string gate = FlashGateOf(view);
+  to["use_gate"] = gate != "none";
+  to["output_gate_activation"] = gate == "sigmoid" ? "sigmoid" : "swish";
+}
+
+void PublishKda(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishFlashStack(config, to);
+  PublishWidths(view, to);
+  PublishConvolution(view, to);
+}
+
+void PublishDeltaNet(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishFlashStack(config, to);
+  PublishFlashHeads(view, to);
+  PublishConvolution(view, to);
+  to["use_gate"] = FlashGateOf(view) == "silu";
+}
+
 ModelConfig ReadDeltaNet(PublishedConfig& from) {
   ModelConfig config = ReadFlashGated(from, "deltanet", 4);
   config.n_heads = from.Integer("num_heads", 1, kMostFlash, 16);
@@ -85,9 +125,11 @@ ModelConfig ReadDeltaNet(PublishedConfig& from) {
 }  // namespace
 
 std::vector<Importer> FlashDeltaImporters() {
-  return {{"gated_deltanet", ReadGatedDeltaNet, FlashGatedTensors},
-          {"delta_net", ReadDeltaNet, FlashGatedTensors},
-          {"kda", ReadKda, FlashGatedTensors}};
+  return {{"gated_deltanet", ReadGatedDeltaNet, FlashGatedTensors,
+           "GatedDeltaNetForCausalLM", PublishGatedDeltaNet},
+          {"delta_net", ReadDeltaNet, FlashGatedTensors, "DeltaNetForCausalLM",
+           PublishDeltaNet},
+          {"kda", ReadKda, FlashGatedTensors, "KDAForCausalLM", PublishKda}};
 }
 
 }  // namespace tarn

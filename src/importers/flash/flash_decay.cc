@@ -1,6 +1,6 @@
 // GLA, RetNet and HGRN2 as flash-linear-attention has them.
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {
@@ -67,12 +67,29 @@ ModelConfig ReadRetNet(PublishedConfig& from) {
   return config;
 }
 
+// Heads of queries that share keys and values have them each in tarn.
+void PublishGated(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishFlashStack(config, to);
+  PublishFlashHeads(view, to);
+  to["use_output_gate"] = FlashGateOf(view) != "none";
+}
+
+void PublishHgrn2(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishFlashStack(config, to);
+  to["expand_ratio"] = view.d_key;
+  to["use_lower_bound"] = KeyOf<bool>(view, "learned_bounds");
+}
+
 }  // namespace
 
 std::vector<Importer> FlashDecayImporters() {
-  return {{"gla", ReadGla, FlashGatedTensors},
-          {"retnet", ReadRetNet, FlashGatedTensors},
-          {"hgrn2", ReadHgrn2, FlashGatedTensors}};
+  return {{"gla", ReadGla, FlashGatedTensors, "GLAForCausalLM", PublishGated},
+          {"retnet", ReadRetNet, FlashGatedTensors, "RetNetForCausalLM",
+           PublishGated},
+          {"hgrn2", ReadHgrn2, FlashGatedTensors, "HGRN2ForCausalLM",
+           PublishHgrn2}};
 }
 
 }  // namespace tarn

@@ -1,11 +1,14 @@
 // RWKV-7 and RWKV-6 as flash-linear-attention has them.
+#include <algorithm>
 #include <cmath>
 
 #include "core/text.h"
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 namespace tarn {
 namespace {
+
+constexpr int64_t kInputs = 5;  // of RWKV-6's maps, each with a shift
 
 // The key's rank; where the file says null, a multiple of 32 that grows with
 // the root of the width.
@@ -86,19 +89,53 @@ ModelConfig ReadRwkv6(PublishedConfig& from) {
   return config;
 }
 
+void PublishRwkv(const ModelConfig& config, PublishedKeys& to) {
+  PublishFlashStack(config, to);
+  to["norm_first"] = config.input_norm;
+  to["norm_bias"] = true;
+}
+
+void PublishRwkv7(const ModelConfig& config, PublishedKeys& to) {
+  PublishRwkv(config, to);
+  to["head_dim"] = config.d_key;
+  to["num_heads"] = config.n_heads;
+  // The first layer mixes in no values of a layer before.
+  const ModelConfig last = LayerView(config, config.n_layers - 1);
+  const auto rank = [&](const char* key, const char* name) {
+    to[key] = std::max<int64_t>(
+        1, RowsOfWeight(last, StrCat(name, "_down_projection.weight")));
+  };
+  rank("decay_low_rank_dim", "decay");
+  rank("gate_low_rank_dim", "gate");
+  rank("a_low_rank_dim", "rate");
+  rank("v_low_rank_dim", "value");
+  to["fuse_norm"] = KeyOf<double>(config, "unit_eps") == 1e-6;
+}
+
+void PublishRwkv6(const ModelConfig& config, PublishedKeys& to) {
+  const ModelConfig view = FlashView(config);
+  PublishRwkv(config, to);
+  PublishFlashHeads(view, to);
+  to["gate_low_rank_dim"] = RowsOfWeight(view, "decay_down_projection.weight");
+  to["proj_low_rank_dim"] =
+      RowsOfWeight(view, "shift_down_projection.weight") / kInputs;
+}
+
 // The shares of the row before, in tarn's order. Early files hold them in one
 // tensor, in the order r, w, k, v, a, g.
 WeightPart Shifts(int64_t d_model, const std::string& theirs,
                   PublishedTensors& from) {
   std::vector<WeightPart> rows;
   if (from.Has(theirs + "x_x")) {
-    const WeightPart all = from.Reshaped(theirs + "x_x", {6, d_model});
+    const WeightPart all =
+        from.Reshaped(theirs + "x_x", {6, d_model}, {6, 1, 1, d_model});
     for (const int64_t row : {0, 1, 2, 3, 5, 4}) {
       rows.push_back(all.Rows({row, row + 1}));
     }
   } else {
     for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_g", "x_a"}) {
-      rows.push_back(from.Reshaped(theirs + name, {1, d_model}));
+      rows.push_back(
+          from.Reshaped(theirs + name, {1, d_model}, {1, 1, d_model}));
     }
   }
   return WeightPart::Stacked(rows);
@@ -122,8 +159,8 @@ void AddRwkv7(const ModelConfig& view, const std::string& own,
   low("rate", "a_lora", true);
   if (view.reads_passed) low("value", "v_lora", true);
   low("gate", "g_lora", false);
-  to.Add(own + "key_scale", from.Reshaped(theirs + "k_k", {width}));
-  to.Add(own + "key_rate", from.Reshaped(theirs + "k_a", {width}));
+  to.Add(own + "key_scale", from.Reshaped(theirs + "k_k", {width}, {width}));
+  to.Add(own + "key_rate", from.Reshaped(theirs + "k_a", {width}, {width}));
   to.Add(own + "bonus", from(theirs + "r_k"));
   to.AddLinear(from, own + "norm", theirs + "g_norm", /*bias=*/true);
   to.AddLinear(from, own + "out_projection", theirs + "o_proj");
@@ -132,14 +169,14 @@ void AddRwkv7(const ModelConfig& view, const std::string& own,
 void AddRwkv6(const ModelConfig& view, const std::string& own,
               const std::string& theirs, PublishedTensors& from,
               ImportedTensors& to) {
-  constexpr int64_t kInputs = 5;
   const int64_t rank = KeyOf<int64_t>(view, "shift_rank");
   to.Add(own + "token_shift", from(theirs + "x_bias"));
   to.Add(own + "shift_base", from(theirs + "x_proj.0.mu"));
   to.AddLinear(from, own + "shift_down_projection", theirs + "x_proj.0.linear");
   // Columns of an input, one after the other, become rows below one another.
   const WeightPart up =
-      from.Reshaped(theirs + "x_proj.2.weight", {view.d_model, kInputs * rank});
+      from.Reshaped(theirs + "x_proj.2.weight", {view.d_model, kInputs * rank},
+                    {view.d_model, kInputs * rank});
   std::vector<WeightPart> ups;
   for (int64_t n = 0; n < kInputs; ++n) {
     ups.push_back(up.Columns({n * rank, (n + 1) * rank}));
@@ -163,12 +200,12 @@ void AddChannelMix(bool gated, int64_t d_model, const std::string& own,
                    const std::string& theirs, PublishedTensors& from,
                    ImportedTensors& to) {
   const std::string shift = theirs + (gated ? "key.mu" : "x_k");
-  to.Add(own + "token_shift", from.Reshaped(shift, {d_model}));
+  to.Add(own + "token_shift", from.Reshaped(shift, {d_model}, {d_model}));
   to.AddLinear(from, own + "linear1", theirs + (gated ? "key.linear" : "key"));
   to.AddLinear(from, own + "linear2", theirs + "value");
   if (!gated) return;
   to.Add(own + "gate_shift",
-         from.Reshaped(theirs + "receptance.mu", {d_model}));
+         from.Reshaped(theirs + "receptance.mu", {d_model}, {d_model}));
   to.AddLinear(from, own + "gate", theirs + "receptance.linear");
 }
 
@@ -198,7 +235,8 @@ void RwkvTensors(const ModelConfig& config, PublishedTensors& from,
 }  // namespace
 
 std::vector<Importer> FlashRwkvImporters() {
-  return {{"rwkv7", ReadRwkv7, RwkvTensors}, {"rwkv6", ReadRwkv6, RwkvTensors}};
+  return {{"rwkv7", ReadRwkv7, RwkvTensors, "RWKV7ForCausalLM", PublishRwkv7},
+          {"rwkv6", ReadRwkv6, RwkvTensors, "RWKV6ForCausalLM", PublishRwkv6}};
 }
 
 }  // namespace tarn

@@ -1,4 +1,4 @@
-#include "importers/flash_linear.h"
+#include "importers/flash/flash_linear.h"
 
 #include <cmath>
 
@@ -117,6 +117,34 @@ void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config) {
     config.layers.push_back({chosen ? MixerKind("full") : config.attention,
                              chosen ? options : FlashOptions{}});
   }
+}
+
+ModelConfig FlashView(const ModelConfig& config) {
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (!HasMixer(config, i, "full")) return LayerView(config, i);
+  }
+  return config;
+}
+
+void PublishFlashStack(const ModelConfig& config, PublishedKeys& to) {
+  PublishStackSizes(config, to);
+  to["norm_eps"] = config.norm_eps;
+  to["intermediate_size"] = config.d_ff;
+  to["attn"] = nullptr;
+  std::vector<int64_t> full;
+  for (int64_t i = 0; i < config.n_layers; ++i) {
+    if (HasMixer(config, i, "full")) full.push_back(i);
+  }
+  if (full.empty()) return;
+  const ModelConfig view = LayerView(config, full.front());
+  const int64_t window = KeyOf<int64_t>(view, "window");
+  to["attn"] = {{"layers", full},
+                {"num_heads", view.n_heads},
+                {"num_kv_heads", KeyHeadsOf(view)},
+                {"qkv_bias", KeyOf<bool>(view, "qkv_bias")},
+                {"window_size", nullptr},
+                {"rope_theta", config.rotary_base}};
+  if (window > 0) to["attn"]["window_size"] = window;
 }
 
 void AddFlashStack(const ModelConfig& config, FlashMixer mixer,

@@ -1,0 +1,77 @@
+"""A directory of bench/published_shapes.py by tarn's runtime, by transformers, or by
+transformers with tarn's kernels: seconds of a prefill and of a token after it, as one line
+of JSON. A program, since a process has tarn's kernels or has not.
+
+    python bench/published_step.py FOLDER tarn|transformers|accelerated THREADS [--quick]
+"""
+
+import json
+import statistics
+import sys
+import time
+
+
+def _median(call, times):
+    call()
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def _runtime(folder, threads, tokens, fills, steps):
+    import runtime_api as runtime
+
+    with runtime.Model(folder, threads) as model:
+        state = runtime.State(model)
+        prompt = runtime.token_array(tokens)
+
+        def fill():
+            state.reset()
+            state.prefill(prompt)
+
+        return _median(fill, fills), _median(lambda: state.step(7), steps)
+
+
+def _transformers(folder, threads, tokens, fills, steps):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(threads)
+    # Scaled dot-product attention of torch, and logits of the last row alone.
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    model.eval()
+    prompt = torch.tensor([[(i * 7919 + i // 251) % 256 for i in range(tokens)]])
+    mamba = model.config.model_type.startswith("mamba")
+    last = {} if mamba else {"logits_to_keep": 1}
+    key = "cache_params" if mamba else "past_key_values"
+    with torch.inference_mode():
+        fill = _median(lambda: model(input_ids=prompt, use_cache=True, **last), fills)
+        held = {key: getattr(model(input_ids=prompt, use_cache=True, **last), key)}
+        token = prompt[:, :1]
+        step = _median(lambda: model(input_ids=token, use_cache=True, **held), steps)
+    return fill, step
+
+
+def main():
+    folder, side, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    quick = "--quick" in sys.argv
+    if side == "accelerated":
+        import tarn
+
+        tarn.accelerate_transformers()
+    run = _runtime if side == "tarn" else _transformers
+    tokens = 64 if quick else 2048
+    begun = time.perf_counter(), time.process_time()
+    fill, step = run(folder, threads, tokens, 1, 3 if quick else 20)
+    wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
+    print(
+        json.dumps({"prefill": fill, "decode": step, "tokens": tokens, "cpu_per_wall": cpu / wall})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+// The folder that a conversion writes (convert.h): one that was interrupted
+// continues in its partial files, and all files appear at the end, by rename.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/file.h"
+#include "weights/resumable_file.h"
+#include "weights/weight_file.h"
+#include "weights/weight_source.h"
+
+namespace tarn {
+
+/// What the bytes of a conversion depend on, as a word: the build, the files of
+/// `from` by names, sizes and times, the configuration, and the tensors as they
+/// are stored.
+std::string ConversionKey(const std::string& from, const WeightSource& weights,
+                          const WeightFileOptions& file,
+                          const std::string& config, const std::string& build);
+
+/// Throws IoError, and ArgumentError as ImportModel.
+class ConvertFolder {
+ public:
+  /// key: a conversion with the same key that was interrupted is continued. A
+  /// model in the folder stays unless `overwrite`.
+  ConvertFolder(const std::string& from, std::string dir,
+                const std::string& key, bool overwrite);
+  /// Without Commit: what was begun goes, unless it is to be continued.
+  ~ConvertFolder();
+  ConvertFolder(const ConvertFolder&) = delete;
+  ConvertFolder& operator=(const ConvertFolder&) = delete;
+
+  /// The weight file, of this many bytes.
+  ResumableFile& Weights(uint64_t bytes, uint64_t step);
+  void Add(const std::string& name, std::string_view text);
+  /// The conversion was interrupted: another one continues.
+  void Keep() { kept_ = true; }
+  /// The weights, then the files in the order of Add, in which the
+  /// configuration is the last. A model that is replaced loses its
+  /// configuration first and what it has besides. Returns the names.
+  std::vector<std::string> Commit();
+
+ private:
+  void Lock();
+  void RemoveTemporaries();
+  void RemoveShards();
+  void Remove(const std::string& name);
+
+  const std::string dir_, key_;
+  const std::string marker_;  // a file that is there while a conversion is open
+  FileDescriptor lock_;
+  std::optional<ResumableFile> weights_;
+  std::vector<std::pair<std::string, std::unique_ptr<AtomicFile>>> files_;
+  bool kept_ = false;
+};
+
+}  // namespace tarn
