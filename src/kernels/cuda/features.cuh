@@ -21,6 +21,19 @@ __device__ __forceinline__ float PositivePart(float x) {
   return x <= 0.0f ? 0.0f : x;
 }
 
+// Both sides are computed and one is taken: no branch splits the work of the
+// numbers of a thread.
+template <typename T>
+__device__ __forceinline__ float Elu1(float x) {
+  const float small = ExpFor<T>(x), large = x + 1.0f;
+  return x > 0.0f ? large : small;
+}
+template <typename T>
+__device__ __forceinline__ float Elu1Slope(float x) {
+  const float small = ExpFor<T>(x);
+  return x > 0.0f ? 1.0f : small;
+}
+
 // Maps other than elu + 1: one copy of their code, not one for each number that
 // a thread maps.
 template <typename T>
@@ -40,7 +53,7 @@ __device__ __attribute__((noinline)) float OtherFeature(FeatureMap map,
 template <typename T>
 __device__ __forceinline__ float Feature(FeatureMap map, float x) {
   if (map != FeatureMap::kElu1) return OtherFeature<T>(map, x);
-  return x > 0.0f ? x + 1.0f : ExpFor<T>(x);
+  return Elu1<T>(x);
 }
 
 template <typename T>
@@ -59,37 +72,48 @@ __device__ __attribute__((noinline)) float OtherSlope(FeatureMap map, float x) {
 template <typename T>
 __device__ __forceinline__ float FeatureSlope(FeatureMap map, float x) {
   if (map != FeatureMap::kElu1) return OtherSlope<T>(map, x);
-  return x > 0.0f ? 1.0f : ExpFor<T>(x);
+  return Elu1Slope<T>(x);
+}
+
+// f(number, index) of the numbers of 16 bytes.
+template <typename T, typename F>
+__device__ __forceinline__ void MapPiece(T* at, const F& f) {
+  const uint4 raw = Load<uint4>(at);
+  uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) {
+      words[i] = BitsOf(f(FloatOf(words[i]), i));
+    } else {
+      const float2 two = Unpack<T>(words[i]);
+      words[i] = Pack<T>(f(two.x, 2 * i), f(two.y, 2 * i + 1));
+    }
+  }
+  Store(at, make_uint4(words[0], words[1], words[2], words[3]));
 }
 
 /// phi of this thread's pieces of a tile [64, kColumns], where keep(row) and
-/// column < width: what is zero there stays zero.
+/// column < width: what is zero there stays zero. all: as in CopyTokens.
 template <typename T, int kColumns, int kThreads, typename Keep>
 __device__ __forceinline__ void MapTokens(FeatureMap map, T* tile, int width,
-                                          const Keep& keep) {
+                                          const Keep& keep, bool all) {
   if (map == FeatureMap::kIdentity) return;
-  constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  constexpr int kStride = Stride<T>(kColumns);
+  if (all && width == kColumns && map == FeatureMap::kElu1) {
+    const WholePieces<T, kColumns, kThreads> pieces;
+    T* at = tile + pieces.row * kStride + pieces.column;
+#pragma unroll 2
+    for (int i = 0; i < pieces.kCount; ++i) {
+      MapPiece(at + i * pieces.kRowStep * kStride,
+               [](float x, int) { return Elu1<T>(x); });
+    }
+    return;
+  }
   ForPieces<T, kChunk, kColumns, kThreads, 1>([&](int row, int column) {
     if (column >= width || !keep(row)) return;
-    T* at = tile + row * Stride<T>(kColumns) + column;
-    uint32_t words[4];
-    const uint4 raw = Load<uint4>(at);
-    words[0] = raw.x, words[1] = raw.y, words[2] = raw.z, words[3] = raw.w;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (sizeof(T) == 4) {
-        if (column + i < width) {
-          words[i] = BitsOf(Feature<T>(map, FloatOf(words[i])));
-        }
-      } else {
-        const float2 two = Unpack<T>(words[i]);
-        const int left = width - column - 2 * i;
-        words[i] = Pack<T>(left > 0 ? Feature<T>(map, two.x) : 0.0f,
-                           left > 1 ? Feature<T>(map, two.y) : 0.0f);
-      }
-    }
-    static_assert(kPiece * sizeof(T) == 16);
-    Store(at, make_uint4(words[0], words[1], words[2], words[3]));
+    MapPiece(tile + row * kStride + column, [&](float x, int i) {
+      return column + i < width ? Feature<T>(map, x) : 0.0f;
+    });
   });
 }
 

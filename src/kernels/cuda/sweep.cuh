@@ -165,29 +165,38 @@ struct SweepBlock {
 
   // ---- Loads ----
 
+  // Whether all rows of the chunk exist and are kept.
+  __device__ __forceinline__ bool All(const Side& side, int64_t tokens,
+                                      int64_t t0) const {
+    return side.mask == nullptr && t0 + kChunk <= tokens;
+  }
   __device__ __forceinline__ void CopyA(int64_t t0) {
-    CopyTokens<T, D, kThreads>(m.a, a, t0, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    CopyTokens<T, D, kThreads>(
+        m.a, a, t0,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void CopyBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep);
-    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    CopyTokens<T, D, kThreads>(m.b[stage], b, t0, keep, all);
+    CopyTokens<T, D, kThreads>(m.c[stage], c, t0, keep, all);
   }
   __device__ __forceinline__ void MapA(int64_t t0) {
-    MapTokens<T, D, kThreads>(p.a_map, m.a, a.width, [&](int row) {
-      return Keeps(p.a_side, m.a_tokens, t0 + row);
-    });
+    MapTokens<T, D, kThreads>(
+        p.a_map, m.a, a.width,
+        [&](int row) { return Keeps(p.a_side, m.a_tokens, t0 + row); },
+        All(p.a_side, m.a_tokens, t0));
   }
   __device__ __forceinline__ void MapBC(int64_t t0, int stage) {
     const auto keep = [&](int row) {
       return Keeps(p.b_side, m.b_tokens, t0 + row);
     };
-    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep);
-    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep);
+    const bool all = All(p.b_side, m.b_tokens, t0);
+    MapTokens<T, D, kThreads>(p.b_map, m.b[stage], b.width, keep, all);
+    MapTokens<T, D, kThreads>(p.c_map, m.c[stage], c.width, keep, all);
   }
 
   // Gates and weights of this lane's two tokens of a chunk: warp 0.
@@ -256,10 +265,48 @@ struct SweepBlock {
     return 1.0f;
   }
 
+  // Weights and decays of [16, 16] scores; 0 for those of later tokens. Few
+  // branches, each around all numbers.
+  __device__ __forceinline__ void WeighScores(float (&acc)[2][4], int stage,
+                                              int row0, int n0) const {
+    const ChunkVectors& v = m.vectors[stage];
+    const int top = row0 + lane.group, left = n0 + lane.pair;
+    const auto row = [&](int e) { return top + e % 4 / 2 * 8; };
+    const auto column = [&](int e) { return left + e / 4 * 8 + e % 2; };
+    if (!Plain()) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        acc[e / 4][e % 4] *= v.row_r[row(e)] * v.column_r[column(e)];
+      }
+    }
+    if (kSums == Sums::kRows) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        float& x = acc[e / 4][e % 4];
+        x = FusedMultiplyAdd(v.row_x[row(e)], v.column_x[column(e)], x);
+      }
+    }
+    const int sign = p.reverse ? -1 : 1;
+    if (Gated()) {
+      const float towards = static_cast<float>(sign);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int i = row(e), j = column(e);
+        acc[e / 4][e % 4] *= DecayOf(towards * (v.high[i] - v.high[j]),
+                                     towards * (v.low[i] - v.low[j]),
+                                     v.resets[i] != v.resets[j]);
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      float& x = acc[e / 4][e % 4];
+      x = sign * (row(e) - column(e)) >= 0 ? x : 0.0f;
+    }
+  }
+
   // P of 16 rows and all columns, or half of them, into m.scores; their sums
   // and a.z into m.parts.
   __device__ __forceinline__ void Scores(int stage) {
-    const ChunkVectors& v = m.vectors[stage];
     const int row0 = warp % 4 * 16;
     const int column0 = warp / 4 * 8 * kScoreTiles;
     float sum[2] = {0.0f, 0.0f};
@@ -288,22 +335,9 @@ struct SweepBlock {
         MultiplyAdd(acc[0], left, right[0]);
         MultiplyAdd(acc[1], left, right[1]);
       }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const int row = row0 + lane.group + e % 4 / 2 * 8;
-        const int column = n0 + e / 4 * 8 + lane.pair + e % 2;
-        float& x = acc[e / 4][e % 4];
-        if (!Plain()) x *= v.row_r[row] * v.column_r[column];
-        if (kSums == Sums::kRows) {
-          x = FusedMultiplyAdd(v.row_x[row], v.column_x[column], x);
-        }
-        if (p.reverse ? column < row : column > row) {
-          x = 0.0f;
-        } else if (Gated() && row != column) {
-          x *= p.reverse ? DecayBetween(v, row, column)
-                         : DecayBetween(v, column, row);
-        }
-        if (kSums == Sums::kDenominators) sum[e % 4 / 2] += x;
+      WeighScores(acc, stage, row0, n0);
+      for (int e = 0; kSums == Sums::kDenominators && e < 8; ++e) {
+        sum[e % 4 / 2] += acc[e / 4][e % 4];
       }
       StoreToTile<T, 2>(acc, m.scores, kScoreStride, row0, n0);
     }
@@ -481,10 +515,19 @@ struct SweepBlock {
       LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
       if (kSums == Sums::kRows) {
         FragmentA<T> extra = left;
-        if (Weighted()) ScaleColumns(extra, v.column_extra, t);
+        if (Gated() || !p.of_rows) ScaleColumns(extra, v.column_extra, t);
         MultiplyAdd(z, extra, ones_b[0]);
       }
       if (Weighted()) ScaleColumns(left, v.column_weight, t);
+      if constexpr (sizeof(T) == 4) {
+        if (kSums == Sums::kDenominators) {
+          FragmentB<T> right[2];
+          LoadB(right, m.b[stage], kStride, t, 16 * warp);
+          MultiplyAdd(sums[0], ones_a, right[0]);
+          MultiplyAdd(sums[1], ones_a, right[1]);
+        }
+        continue;
+      }
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
         FragmentB<T> right[2];
@@ -497,6 +540,7 @@ struct SweepBlock {
         }
       }
     }
+    if constexpr (sizeof(T) == 4) AddExactly(stage);
     if (kSums == Sums::kDenominators) {
       // A barrier comes before others read them.
       if (lane.group == 0) {
@@ -507,6 +551,32 @@ struct SweepBlock {
         }
       }
       SyncWarp();
+    }
+  }
+
+  // S += W c b^T of a float32 chunk, summed up before S sees it.
+  __device__ __forceinline__ void AddExactly(int stage) {
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 2) {
+      float sum[2][4], rest[2][4];
+      Clear(sum);
+      Clear(rest);
+#pragma unroll 1
+      for (int t = 0; t < kChunk; t += 16) {
+        FragmentA<T> left;
+        FragmentB<T> right[2];
+        LoadATransposed(left, m.c[stage], kStride, 16 * warp, t);
+        if (Weighted()) {
+          ScaleColumns(left, m.vectors[stage].column_weight, t);
+        }
+        LoadB(right, m.b[stage], kStride, t, 8 * n);
+        MultiplyAddApart(sum[0], rest[0], left, right[0]);
+        MultiplyAddApart(sum[1], rest[1], left, right[1]);
+      }
+      for (int i = 0; i < 4; ++i) {
+        s[n][i] += sum[0][i] + rest[0][i];
+        s[n + 1][i] += sum[1][i] + rest[1][i];
+      }
     }
   }
 
@@ -534,28 +604,69 @@ struct SweepBlock {
                                             int64_t t0) {
     const Rows<U> to = RowsAt<U>(p.out, at, hv);
     const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool all =
+        All(p.a_side, m.a_tokens, t0) && to.aligned && to.width == D &&
+        (!slope || (m.beside.aligned && p.beside_map == FeatureMap::kElu1));
+    const int column = 16 * warp + lane.pair;
+    U* place = to.Row(t0 + row0 + lane.group) + column;
+    const T* beside = m.beside.Row(t0 + row0 + lane.group) + column;
 #pragma unroll
     for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        const int row = row0 + 16 * r + lane.group + 8 * i;
-        const int64_t t = t0 + row;
+        const int below = 16 * r + 8 * i, row = row0 + below + lane.group;
         float by = 1.0f;
         if (kSums == Sums::kDenominators) by = Divisor(row, t0);
-        if (t >= m.a_rows) continue;
-        const bool keep = by != 0.0f && Keeps(p.a_side, m.a_tokens, t);
+        float y[4];
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          const int column = 16 * warp + 8 * n + lane.pair;
-          float x = out[r][n][2 * i] * by, y = out[r][n][2 * i + 1] * by;
-          if (slope) {
-            const float2 two = LoadPair(m.beside, t, column);
-            x *= FeatureSlope<T>(p.beside_map, two.x);
-            y *= FeatureSlope<T>(p.beside_map, two.y);
+        for (int e = 0; e < 4; ++e) {
+          y[e] = out[r][e / 2][2 * i + e % 2] * by;
+          if (kSums == Sums::kDenominators && by == 0.0f) y[e] = 0.0f;
+        }
+        if (all) {
+#pragma unroll
+          for (int n = 0; n < 2; ++n) {
+            float left = y[2 * n], right = y[2 * n + 1];
+            if (slope) {
+              const T* x = beside + below * m.beside.stride + 8 * n;
+              float2 two;
+              if constexpr (sizeof(T) == 4) {
+                two = Load<float2>(x);
+              } else {
+                two = Unpack<T>(Load<uint32_t>(x));
+              }
+              left *= Elu1Slope<T>(two.x);
+              right *= Elu1Slope<T>(two.y);
+            }
+            if constexpr (sizeof(U) == 4) {
+              Store(place + below * to.stride + 8 * n,
+                    make_float2(left, right));
+            } else {
+              Store(place + below * to.stride + 8 * n, Pack<U>(left, right));
+            }
           }
-          StorePair(to, t, column, keep ? x : 0.0f, keep ? y : 0.0f);
+        } else if (t0 + row < m.a_rows) {
+          StoreSome(to, y, t0 + row);
         }
       }
+    }
+  }
+  // The same of rows that may be absent, cut or not aligned.
+  template <typename U>
+  __device__ __forceinline__ void StoreSome(const Rows<U>& to,
+                                            const float (&y)[4], int64_t t) {
+    const bool slope = p.beside_map != FeatureMap::kIdentity;
+    const bool keep = Keeps(p.a_side, m.a_tokens, t);
+#pragma unroll 1
+    for (int n = 0; n < 2; ++n) {
+      const int column = 16 * warp + 8 * n + lane.pair;
+      float left = n == 0 ? y[0] : y[2], right = n == 0 ? y[1] : y[3];
+      if (slope) {
+        const float2 two = LoadPair(m.beside, t, column);
+        left *= FeatureSlope<T>(p.beside_map, two.x);
+        right *= FeatureSlope<T>(p.beside_map, two.y);
+      }
+      StorePair(to, t, column, keep ? left : 0.0f, keep ? right : 0.0f);
     }
   }
 

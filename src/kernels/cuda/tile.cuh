@@ -87,6 +87,19 @@ __device__ __forceinline__ void MultiplyAdd(float (&d)[4],
   }
 }
 
+/// d + rest += a b of float32, small terms into rest: tensor cores cut sums off
+/// instead of rounding them, and the fewer steps a large sum has, the better.
+__device__ __forceinline__ void MultiplyAddApart(float (&d)[4],
+                                                 float (&rest)[4],
+                                                 const FragmentA<float>& a,
+                                                 const FragmentB<float>& b) {
+  for (int s = 0; s < 2; ++s) {
+    Mma<Tf32>(rest, a.small[s], b.big[s]);
+    Mma<Tf32>(rest, a.big[s], b.small[s]);
+    Mma<Tf32>(d, a.big[s], b.big[s]);
+  }
+}
+
 /// a[m][k] = X[m0 + m][k0 + k].
 template <typename T>
 __device__ __forceinline__ void LoadA(FragmentA<T>& a, const T* x, int stride,
@@ -330,15 +343,42 @@ __device__ __forceinline__ void ForPieces(const F& f) {
   }
 }
 
+/// The first of ForPieces' pieces; the others are kRowStep rows apart.
+template <typename T, int kColumns, int kThreads>
+struct WholePieces {
+  static constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
+  static constexpr int kInRow = kColumns / kPiece;
+  static constexpr int kRowStep = kThreads / kInRow;
+  static constexpr int kCount = kChunk / kRowStep;
+  static_assert(kThreads % kInRow == 0 && kChunk % kRowStep == 0);
+  int row, column;
+  __device__ __forceinline__ WholePieces()
+      : row(static_cast<int>(threadIdx.x) / kInRow),
+        column(static_cast<int>(threadIdx.x) % kInRow * kPiece) {}
+};
+
 /// Starts copying rows first to first + 63 into tile [64, kColumns], zeros
 /// where keep(row) is false and after the rows' width. The caller commits and
-/// waits.
+/// waits. all: whether keep is true of every row.
 template <typename T, int kColumns, int kThreads, typename Keep>
 __device__ __forceinline__ void CopyTokens(T* tile, const Rows<T>& rows,
-                                           int64_t first, const Keep& keep) {
+                                           int64_t first, const Keep& keep,
+                                           bool all = false) {
   constexpr int kPiece = 16 / static_cast<int>(sizeof(T));
-  ForPieces<T, kChunk, kColumns, kThreads>([&](int row, int column) {
-    T* to = tile + row * Stride<T>(kColumns) + column;
+  constexpr int kStride = Stride<T>(kColumns);
+  if (all && rows.aligned && rows.width == kColumns) {
+    const WholePieces<T, kColumns, kThreads> pieces;
+    const T* from = rows.Row(first + pieces.row) + pieces.column;
+    T* to = tile + pieces.row * kStride + pieces.column;
+    const int64_t step = rows.stride * pieces.kRowStep;
+#pragma unroll
+    for (int i = 0; i < pieces.kCount; ++i) {
+      CopyAsync16(to + i * pieces.kRowStep * kStride, from + i * step);
+    }
+    return;
+  }
+  ForPieces<T, kChunk, kColumns, kThreads, 1>([&](int row, int column) {
+    T* to = tile + row * kStride + column;
     const bool kept = keep(row);
     if (rows.aligned) {
       const bool inside = kept && column < rows.width;
@@ -346,6 +386,7 @@ __device__ __forceinline__ void CopyTokens(T* tile, const Rows<T>& rows,
                   inside ? 16 : 0);
       return;
     }
+#pragma unroll 1
     for (int i = 0; i < kPiece; ++i) {
       to[i] = kept && column + i < rows.width
                   ? rows.Row(first + row)[column + i]
