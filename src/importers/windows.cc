@@ -190,8 +190,8 @@ void PublishGemma3Text(const ModelConfig& config, PublishedKeys& to) {
   // The class reads an integer where it is one.
   const double scale = KeyOf<double>(config, "score_scale");
   const double width = 1.0 / (scale * scale), rounded = std::nearbyint(width);
-  constexpr double kSameWidth = 1e-9;
-  if (std::abs(width - rounded) <= kSameWidth * rounded) {
+  constexpr double kSameWidth = 1e-9, kMostWidth = 1e15;
+  if (width < kMostWidth && std::abs(width - rounded) <= kSameWidth * rounded) {
     to["query_pre_attn_scalar"] = static_cast<int64_t>(rounded);
   } else {
     to["query_pre_attn_scalar"] = width;

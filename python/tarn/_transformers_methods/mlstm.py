@@ -23,13 +23,6 @@ def _served(config: Any, mode: str, query: Tensor, last: bool) -> bool:
     return "inference" in mode
 
 
-def _maxima(decays: Tensor, inputs: Tensor, first: Tensor) -> Tensor:
-    """m before and after each token, [B, T + 1, H]: ``m_t = max(m_{t-1} + f_t, i_t)``. The
-    result depends on it by eps alone, and so does its gradient."""
-    first, sums = first[:, None], decays.cumsum(1)
-    return torch.cat([first, sums + torch.maximum(first, (inputs - sums).cummax(1).values)], 1)
-
-
 def forward(
     theirs: Any,
     self: Any,
@@ -55,29 +48,25 @@ def forward(
         return theirs(self, query, key, value, igate, fgate, *states, return_last_states, mode)
     last = last or "train" not in mode
     queries, keys, values = (one.float().transpose(1, 2) for one in (query, key, value))
-    inputs = igate.float().transpose(1, 2)
-    decays = torch.nn.functional.logsigmoid(fgate.float().transpose(1, 2))
+    inputs, forgets = (one.float().transpose(1, 2) for one in (igate, fgate))
+    before = None
     if given:
         c, n, m = (one.float() for one in states)
-        held, first = torch.cat([c, n[..., None]], -1), m.squeeze(-1)
-    else:
-        held, first = None, inputs.new_zeros(inputs.shape[0], inputs.shape[2])
-    most = _maxima(decays, inputs, first)
-    after = most[:, 1:]
-    with torch.autocast("cpu", enabled=False):  # weights of keys have no 16-bit form
-        made, held = ops.decay_attention(
+        before = torch.cat([c, n[..., None]], -1), m.squeeze(-1)
+    with torch.autocast("cpu", enabled=False):  # it would round values and keys
+        out, (held, most) = ops.mlstm(
             queries,
-            keys * (inputs - after).exp()[..., None],
-            torch.nn.functional.pad(values, (0, 1), value=1.0),  # a 1 for the normaliser
-            gates=decays + (most[:, :-1] - after),
-            initial_state=held,
-            scale=query.shape[-1] ** -0.5,
+            keys,
+            values,
+            inputs,
+            forgets,
+            initial_state=before,
+            eps=self.config.eps,
             return_state=True,
         )
-    sums = torch.maximum(made[..., -1].abs(), (-after).exp()) + self.config.eps
-    out = (made[..., :-1] / sums[..., None]).to(query.dtype).transpose(1, 2)
+    out = out.to(query.dtype).transpose(1, 2)
     if not last:
         return out
     dtype = key.dtype if "train" in mode else getattr(torch, self.config.inference_state_dtype)
-    found = (held[..., :-1], held[..., -1], most[:, -1, :, None])
+    found = (held[..., :-1], held[..., -1], most[..., None])
     return out, tuple(one.to(dtype) for one in found)

@@ -15,12 +15,14 @@
 // and exp(-m), and but for eps h does not depend on it. A token that is not
 // kept has log sigma(f) = 0 and i = -inf, whatever it holds: the state and m
 // stay as they are.
-// Gradients of the gates, in reverse, with dg, dw and dm those of the results
-// and M_t that of m_t by all that follows:
-//   M_t = dm_t + dg_{t+1} + (dlog sigma(f_{t+1}) of the maximum) - dg_t - dw_t
-//   w_t di = dw w + M where i_t is the maximum dlog sigma(f) = dg + M where it
-//   is not; that M goes on to m_{t-1} dp_i = di cap'(p_i),  dp_f = dlog
-//   sigma(f) sigma(-f) cap'(p_f), cap'(x) = 1 - (cap(x) / c)^2
+// Gradients of the gates, in reverse, with dg, dw and dm those of the results:
+//   M_t = dm_t + what token t + 1 hands on - dg_t - dw_t w_t
+//   di = dw w, and M more where i_t is the maximum
+//   dl = dg, and M more where it is not, for l = log sigma(f); token t hands
+//        dl_t on to m_{t-1}
+//   dp_i = di cap'(p_i)
+//   dp_f = dl sigma(-f) cap'(p_f)
+//   cap'(x) = 1 - (cap(x) / c)^2
 // and of the quotient h_c = y_c / d, with y = (scale C^T q, scale n . q):
 //   dy_c = dh_c / d,  dd = -sum_c dh_c h_c / d,
 //   dy_n = dd sign(y_n) where |y_n| >= exp(-m), else dm = -dd exp(-m).

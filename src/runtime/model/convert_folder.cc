@@ -18,7 +18,7 @@
 namespace tarn {
 namespace {
 
-constexpr const char* kConfigName = "config.json";
+constexpr const char* kConfigFileName = "config.json";
 constexpr const char* kWeightsName = "model.safetensors";
 constexpr const char* kIndexName = "model.safetensors.index.json";
 
@@ -34,7 +34,7 @@ void CheckFolder(const std::string& from, const std::string& dir,
     throw ArgumentError("output folder", "another one than the model's", dir);
   }
   if (overwrite) return;
-  for (const char* name : {kConfigName, kWeightsName, kIndexName}) {
+  for (const char* name : {kConfigFileName, kWeightsName, kIndexName}) {
     if (!IsThere(dir + "/" + name)) continue;
     throw ArgumentError(dir, "a folder without a model, or --overwrite",
                         StrCat("one with ", name));
@@ -82,13 +82,13 @@ ConvertFolder::ConvertFolder(const std::string& from, std::string dir,
                              const std::string& key, bool overwrite)
     : dir_(std::move(dir)),
       key_(key),
-      marker_(StrCat(dir_, "/", kConfigName, ".partial-", key)) {
+      marker_(StrCat(dir_, "/", kConfigFileName, ".partial-", key)) {
   // One that was killed at its end may have given the weights their name.
   CheckFolder(from, dir_, overwrite || IsThere(marker_));
   train::MakeWritableFolder(dir_);
   Lock();
   RemoveTemporaries();
-  const ResumableFile marker(dir_ + "/" + kConfigName, key, 0, 1);
+  const ResumableFile marker(dir_ + "/" + kConfigFileName, key, 0, 1);
 }
 
 ConvertFolder::~ConvertFolder() {
@@ -107,7 +107,7 @@ void ConvertFolder::Add(const std::string& name, std::string_view text) {
 }
 
 std::vector<std::string> ConvertFolder::Commit() {
-  Remove(kConfigName);
+  Remove(kConfigFileName);
   if (IsThere(dir_ + "/" + kIndexName)) RemoveShards();
   Remove(kIndexName);
   weights_->Commit();
@@ -123,7 +123,7 @@ std::vector<std::string> ConvertFolder::Commit() {
   }
   // Of conversions of other models and with other arguments too.
   for (const std::string& name :
-       NamesWith(dir_, {StrCat(kConfigName, ".partial-"),
+       NamesWith(dir_, {StrCat(kConfigFileName, ".partial-"),
                         StrCat(kWeightsName, ".partial-")})) {
     Remove(name);
   }
@@ -144,7 +144,7 @@ void ConvertFolder::Lock() {
 
 // Of small files, which a killed conversion leaves.
 void ConvertFolder::RemoveTemporaries() {
-  std::vector<std::string> begins = {StrCat(kConfigName, ".tmp-")};
+  std::vector<std::string> begins = {StrCat(kConfigFileName, ".tmp-")};
   for (const std::string& name : CompanionFiles()) {
     begins.push_back(name + ".tmp-");
   }

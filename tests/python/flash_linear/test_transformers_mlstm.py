@@ -29,9 +29,10 @@ def cell(seq_len, dtype=torch.float32):
     return query, key, value, *(gate.bfloat16().to(dtype) for gate in (igate, fgate))
 
 
+@pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("lengths", [(48,), (40, 1, 1), (1, 17)])
-def test_mlstm(dtype, lengths):
+def test_mlstm(dtype, lengths, gradient):
     layer = backend()
 
     def call(dtype):
@@ -41,7 +42,8 @@ def test_mlstm(dtype, lengths):
             found.append((out, *states))
         return found
 
-    agree(*both(call, dtype), dtype)
+    with torch.set_grad_enabled(gradient):
+        agree(*both(call, dtype), dtype)
 
 
 @pytest.mark.parametrize(

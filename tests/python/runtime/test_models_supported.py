@@ -58,6 +58,7 @@ EXAMPLES = {
     "minimax": "MiniMax-Text-01",
     "lfm2": "LFM2, 350M to 2.6B",
     "lfm2_moe": "LFM2-8B-A1B",
+    "lfm3": "LFM3-1.7B",
     "recurrent_gemma": "RecurrentGemma 2B and 9B",
     "xlstm": "xLSTM-7B",
     "mamba": "Mamba, 130M to 2.8B",
@@ -260,7 +261,7 @@ def page():
     for kind in EXAMPLES:
         if kind in measured:
             lines.append(row(kind, len(measured[kind]), bounds_of(kind)))
-        else:
+        elif kind in before:  # else it is a type that has never been measured
             lines.append(row(kind, *before[kind][1:]))
     intro = PAGE.read_text().partition(BEGIN)[0]  # people write what is before the table
     return "\n".join([intro + BEGIN, *HEAD, *lines, END, ""])

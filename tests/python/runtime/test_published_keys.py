@@ -64,9 +64,7 @@ STACKS = [
 )
 def test_scalings_without_positions_take_those_of_the_class(kind, keys, rope, tmp_path):
     keys = {**keys, "rope_parameters": dict(rope)}
-    folder = written(
-        kind, keys, tmp_path, rope_parameters=rope, max_position_embeddings="absent"
-    )
+    folder = written(kind, keys, tmp_path, rope_parameters=rope, max_position_embeddings="absent")
     assert_as_loaded(folder)
 
 
@@ -78,9 +76,7 @@ def test_layers_of_two_types_take_them_too(kind, tmp_path):
     layers = [softmax.FULL, softmax.SLIDING] * 2
     keys = {**keys, "layer_types": layers}
     again = {softmax.FULL: full, softmax.SLIDING: softmax.PLAIN}
-    folder = written(
-        kind, keys, tmp_path, rope_parameters=again, max_position_embeddings="absent"
-    )
+    folder = written(kind, keys, tmp_path, rope_parameters=again, max_position_embeddings="absent")
     assert_as_loaded(folder)
 
 

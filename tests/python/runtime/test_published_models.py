@@ -137,7 +137,10 @@ REFUSED = [
     (dict(num_hidden_layers=4), "want a tensor 'model.layers.3.self_attn.q_proj.weight'"),
     (dict(num_hidden_layers=2), "want a name that config.json asks for"),
     (dict(rope_parameters={"rope_type": "dynamic"}), "rope_type: want 'default', 'linear'"),
-    (dict(num_attention_heads=5), "num_key_value_heads: want 0 or a divisor of num_attention_heads"),
+    (
+        dict(num_attention_heads=5),
+        "num_key_value_heads: want 0 or a divisor of num_attention_heads",
+    ),
     (dict(head_dim=12), "want shape"),
     (dict(tie_word_embeddings="yes"), "tie_word_embeddings: want true or false"),
 ]
