@@ -56,24 +56,25 @@ class NoTensors final : public MixerTensors {
 class TestBlock : public MixerBlock {
  public:
   TestBlock(Executor& executor, int64_t rows)
-      : MixerBlock(executor),
+      : MixerBlock(executor, own_positions_, runs),
         in_data_(rows * kInStride),
         out_data_(rows * kOutStride, NAN) {
     Rng rng(1);
     for (float& x : in_data_) x = static_cast<float>(3 * rng.Normal());
     in = {in_data_.data(), kInStride};
     out = {out_data_.data(), kOutStride};
-    positions.assign(static_cast<size_t>(rows), 0);
+    own_positions_.assign(static_cast<size_t>(rows), 0);
   }
   // Moves the block to other rows of the same data.
   void Take(const TestBlock& all, int64_t begin, int64_t count) {
     in = all.in.From(begin);
     out = {out_data_.data() + begin * kOutStride, kOutStride};
-    positions.assign(static_cast<size_t>(count), 0);
+    own_positions_.assign(static_cast<size_t>(count), 0);
   }
   void Prepare(const RuntimeMixer& mixer) {
     worker_floats_ = mixer.WorkerFloats(*this);
-    worker_scratch_ = AlignedBuffer<float>(worker_floats_ * workers());
+    scratch_ = AlignedBuffer<float>(worker_floats_ * workers());
+    worker_scratch_ = scratch_.data();
   }
   const std::vector<float>& results() const { return out_data_; }
   bool SameResults(const TestBlock& other) const {
@@ -81,10 +82,14 @@ class TestBlock : public MixerBlock {
                        out_data_.size() * sizeof(float)) == 0;
   }
 
+  std::vector<Segment> runs;  // what `segments` refers to
+
  private:
   static constexpr int64_t kInStride = 3 * kChannels + 5;
   static constexpr int64_t kOutStride = kChannels + 3;
+  std::vector<int64_t> own_positions_;
   std::vector<float> in_data_, out_data_;
+  AlignedBuffer<float> scratch_;
 };
 
 class AftRuntimeTest : public ::testing::Test {
@@ -120,7 +125,7 @@ TEST_F(AftRuntimeTest, MixIsTheDefinitionForEverySegment) {
     ThreadPool pool(threads);
     TestBlock block(pool, kRows);
     SequenceState first = State(), second = State(), none = State();
-    block.segments = {{&first, 0, 29}, {&none, 29, 0}, {&second, 29, 11}};
+    block.runs = {{&first, 0, 29}, {&none, 29, 0}, {&second, 29, 11}};
     block.Prepare(*mixer_);
     mixer_->Mix(block, 1);
     for (int64_t row = 0; row < kRows; ++row) {
@@ -141,10 +146,10 @@ TEST_F(AftRuntimeTest, StepsByAnySharesHaveTheBitsOfMix) {
   constexpr int64_t kRows = 12;
   TestBlock whole(serial_, kRows);
   SequenceState wanted = State();
-  whole.segments = {{&wanted, 0, kRows}};
+  whole.runs = {{&wanted, 0, kRows}};
   whole.Prepare(*mixer_);
   mixer_->Mix(whole, 0);
-  const int64_t shares = mixer_->shares();
+  const int64_t shares = mixer_->units(/*phase=*/0);
   ASSERT_EQ(3, shares);  // 64, 64 and 22 channels
   for (int64_t cut = 0; cut <= shares; ++cut) {
     TestBlock steps(serial_, kRows);
@@ -152,12 +157,12 @@ TEST_F(AftRuntimeTest, StepsByAnySharesHaveTheBitsOfMix) {
     steps.Prepare(*mixer_);
     for (int64_t row = 0; row < kRows; ++row) {
       steps.Take(whole, row, 1);
-      steps.segments = {{&state, 0, 1}};
-      mixer_->Step(steps, 0, cut, shares, 0);
-      mixer_->Step(steps, 0, 0, cut, 0);
+      steps.runs = {{&state, 0, 1}};
+      if (cut < shares) mixer_->Step(steps, {.begin = cut, .end = shares});
+      if (cut > 0) mixer_->Step(steps, {.begin = 0, .end = cut});
       for (int64_t share = 0; share < shares; ++share) {
         EXPECT_EQ(state.Tensor(0, 0) + 64 * share,
-                  mixer_->Reads(state, 0, share));
+                  mixer_->Reads(steps, 0, /*phase=*/0, share));
       }
     }
     EXPECT_TRUE(steps.SameResults(whole)) << cut;
@@ -170,7 +175,7 @@ TEST_F(AftRuntimeTest, WholeSequencesSeeAllOfThemselves) {
   for (const int threads : {1, 2, 3}) {
     ThreadPool pool(threads);
     TestBlock block(pool, kRows);
-    block.segments = {{nullptr, 0, 20}, {nullptr, 20, 0}, {nullptr, 20, 13}};
+    block.runs = {{nullptr, 0, 20}, {nullptr, 20, 0}, {nullptr, 20, 13}};
     block.Prepare(*mixer_);
     mixer_->MixSequences(block);
     for (int64_t row = 0; row < kRows; ++row) {
