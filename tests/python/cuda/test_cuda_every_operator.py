@@ -26,7 +26,8 @@ def test_gives_what_the_cpu_gives(name, monkeypatch):
     with torch.device("cuda"):
         found = with_gradient(call, there)
     for ours, theirs in zip(found, wanted, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+        # Sums in another order differ by parts of the largest numbers.
+        assert (ours - theirs).abs().max() <= 2e-5 * theirs.abs().max().clamp_min(1)
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
