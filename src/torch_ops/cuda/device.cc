@@ -31,6 +31,14 @@ bool CudaKernelTensor(const at::Tensor& x) {
   return status == cudaSuccess && major >= 8;
 }
 
+bool CudaSharedMemory(const at::Tensor& x, int bytes) {
+  const int device = x.device().index();
+  int most = 0;
+  const cudaError_t status = cudaDeviceGetAttribute(
+      &most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device < 0 ? 0 : device);
+  return status == cudaSuccess && most >= bytes;
+}
+
 CudaCall::CudaCall(const at::Tensor& like, size_t workspace_bytes)
     : guard_(like.device()),
       stream_(c10::cuda::getCurrentCUDAStream(like.device().index()).stream()) {

@@ -13,6 +13,9 @@ namespace tarn::ops {
 /// Whether x is of a type and on a device that the kernels are compiled for:
 /// float32, bfloat16 or float16; compute capability 8.0 or newer.
 bool CudaKernelTensor(const at::Tensor& x);
+/// Whether a block on the device of such a tensor may have so much shared
+/// memory.
+bool CudaSharedMemory(const at::Tensor& x, int bytes);
 
 /// The device of a tensor made the current one, its current stream, and scratch
 /// from torch's allocator. The scratch may be freed with the call under way:

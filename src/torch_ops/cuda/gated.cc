@@ -68,6 +68,11 @@ bool CudaServes(const GatedCall& call) {
   const auto d_value = call.values.sym_size(3).maybe_as_int();
   if (!d_key.has_value() || !d_value.has_value()) return false;
   const bool vector_gates = call.gates.has_value() && call.gates->dim() == 4;
+  // Chunks of the delta rule that are under way take what Hopper has.
+  constexpr int kDeltaSharedBytes = 227 * 1024;
+  if (call.delta() && !CudaSharedMemory(call.queries, kDeltaSharedBytes)) {
+    return false;
+  }
   return cuda_gated::Serves(call.kind, *d_key, *d_value, vector_gates,
                             call.bonus.has_value());
 }
