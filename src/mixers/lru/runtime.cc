@@ -144,11 +144,11 @@ class Lru final : public RuntimeMixer {
   void Prepare(const MixerBlock& block, int64_t row, StepColumns own) const {
     float* inputs = Inputs(block)[row] + own.begin;
     float* gates = Gates(block)[row] + own.begin;
-    RgLruGatesRow({own.count, rates_.data() + own.begin,
-                   input_bias_.data() + own.begin,
-                   recurrence_bias_.data() + own.begin},
-                  /*begins=*/block.positions[static_cast<size_t>(row)] == 0,
-                  Values(block)[row] + own.begin, inputs, gates, inputs, gates);
+    RgLruGatesRow(
+        {own.count, rates_.data() + own.begin, input_bias_.data() + own.begin,
+         recurrence_bias_.data() + own.begin},
+        /*begins=*/block.positions[static_cast<size_t>(row)] == 0,
+        Values(block)[row] + own.begin, inputs, gates, inputs, gates);
   }
 
   // The rows of a segment over the states of a share of channels.
