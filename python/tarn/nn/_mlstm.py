@@ -80,7 +80,9 @@ class MlstmMixer(RecurrentMixer):
         queries, keys, values, z, inputs, forgets = packed.split_with_sizes(widths, 2)
         before = None if state is None else (state["S"], state["m"])
         made = ops.mlstm(
-            *(split(part, heads) for part in (queries, keys, values)),
+            split(queries, heads),
+            split(keys, heads),
+            split(values, heads),
             inputs,
             forgets,
             self.input_projection.bias,

@@ -164,8 +164,7 @@ def mlstm(
     for name, number in numbers.items():
         if not isinstance(number, (int, float)) and not (name == "scale" and number is None):
             raise checks.type_error(_NAME, name, "a number", type(number).__name__)
-    if scale is None:
-        scale = queries.shape[-1] ** -0.5
+    factor = queries.shape[-1] ** -0.5 if scale is None else scale
     out, S, m = torch.ops.tarn.mlstm.default(
         *operands.values(),
         input_bias,
@@ -176,7 +175,7 @@ def mlstm(
         cu_seqlens,
         S,
         m,
-        float(scale),
+        float(factor),
         float(eps),
         bool(return_state),
     )
