@@ -91,7 +91,7 @@ class ConvolutionLoop {
       const torch::Tensor v = split("value", layer.d_value);
       const torch::Tensor i = gate("input", row);
       const torch::Tensor f = 1 / (1 + torch::exp(-gate("forget", row)));
-      m = torch::maximum(torch::log(f) + m, i).detach();
+      m = torch::maximum(torch::log(f) + m, i);
       const torch::Tensor written = torch::exp(i).unsqueeze(-1) * k;
       c = f.unsqueeze(-1).unsqueeze(-1) * c +
           written.unsqueeze(-1) * v.unsqueeze(-2);
