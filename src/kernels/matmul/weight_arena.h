@@ -19,8 +19,8 @@ class WeightArena {
   WeightArena& operator=(const WeightArena&) = delete;
 
   /// `bytes` bytes at a multiple of 64, which stay where they are. They are not
-  /// cleared, so that the pages are first touched by whoever fills them.
-  /// Throws std::bad_alloc, also for bytes < 0.
+  /// cleared, so that the pages are first touched by the worker that fills
+  /// them. Throws std::bad_alloc, also for bytes < 0.
   uint8_t* Take(int64_t bytes);
   /// Bytes taken so far, each rounded up to 64.
   int64_t bytes() const { return bytes_; }

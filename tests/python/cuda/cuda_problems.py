@@ -126,7 +126,7 @@ def _bound(problem, name, dtype):
     return _GRADIENT[dtype]
 
 
-def assert_close(problem, dtype, name, ours, wanted, factor=1.0):
+def assert_close(problem, dtype, name, ours, wanted, factor=1.0, of_rows=1.0):
     assert ours.shape == wanted.shape, (name, ours.shape, wanted.shape)
     assert bool(torch.isfinite(ours).all()), f"{name}: not finite"
     if name in ("gates", "betas") and wanted.dim() > 1:
@@ -136,6 +136,7 @@ def assert_close(problem, dtype, name, ours, wanted, factor=1.0):
         rows_from = max(wanted.dim() - 1, 0)
     r, m = measures(ours, wanted, rows_from)
     most_r, most_m = (factor * bound for bound in _bound(problem, name, dtype))
+    most_m *= of_rows
     assert r <= most_r and m <= most_m, (
         f"{problem.op} {dtype} {name}: r {r:.2e} of {most_r:.2e}, m {m:.2e} of {most_m:.2e}"
     )

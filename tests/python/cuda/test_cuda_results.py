@@ -67,9 +67,12 @@ def test_resets(kind, gates, dtype):
     for name, gradient in grads.items():
         assert bool(torch.isfinite(gradient).all()), name
         if name != "gates":
-            # A row next to a reset has the terms of its own token alone, which may cancel.
-            factor = 3.0 if name in ("queries", "keys") and dtype == torch.bfloat16 else 1.0
-            cuda_problems.assert_close(problem, dtype, name, gradient, wanted_grads[name], factor)
+            # A row next to a reset has only the terms of its own token, which may cancel: an
+            # H100 gave 0.135 of a row's RMS where 0.06 is the bound. The whole tensor keeps its.
+            of_rows = 3.0 if name in ("queries", "keys") and dtype == torch.bfloat16 else 1.0
+            cuda_problems.assert_close(
+                problem, dtype, name, gradient, wanted_grads[name], of_rows=of_rows
+            )
     # Nothing from before a reset comes through it.
     with torch.no_grad():
         changed = dict(x, values=x["values"].clone())
