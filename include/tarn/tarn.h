@@ -68,7 +68,12 @@ TARN_API void tarn_error_free(tarn_error* error); /* NULL: no effect */
 
 /* --- Models ------------------------------------------------------------- */
 
-enum { TARN_WEIGHTS_F32 = 0, TARN_WEIGHTS_BF16 = 1 };
+enum {
+  TARN_WEIGHTS_F32 = 0,
+  TARN_WEIGHTS_BF16 = 1,
+  TARN_WEIGHTS_INT8 = 2, /* 8 bits and a scale for each 64 inputs */
+  TARN_WEIGHTS_INT4 = 3  /* 4 bits and a scale for each 32 inputs */
+};
 
 typedef struct tarn_model_options {
   size_t struct_size;

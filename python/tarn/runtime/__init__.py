@@ -182,7 +182,7 @@ class Model:
         use_mmap: bool = True,
     ) -> None:
         if not isinstance(weights, str):
-            raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
+            raise TypeError(f"weights: want 'f32', 'bf16', 'int8' or 'int4', got {weights!r}")
         threads = whole("threads", threads, -(2**31), 2**31 - 1)
         self._path = os.path.abspath(os.fsencode(path))
         self._chat: tuple[str, dict[str, str]] | None = None
