@@ -109,7 +109,8 @@ const std::vector<Importer>& Importers() {
           DeltaImporters(), MinimaxImporters(), KimiImporters(),
           FalconImporters(), HybridImporters(), NemotronImporters(),
           LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
+          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters(),
+          FlashNormLinearImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

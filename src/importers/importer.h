@@ -196,6 +196,7 @@ std::vector<Importer> KimiImporters();        // kimi.cc
 std::vector<Importer> FlashDeltaImporters();  // flash/flash_delta.cc
 std::vector<Importer> FlashDecayImporters();  // flash/flash_decay.cc
 std::vector<Importer> FlashRwkvImporters();   // flash/flash_rwkv.cc
+std::vector<Importer> FlashNormLinearImporters();  // flash_norm_linear.cc
 std::vector<Importer> LfmImporters();         // lfm.cc
 std::vector<Importer> Lfm3Importers();        // lfm3.cc
 std::vector<Importer> GriffinImporters();     // griffin.cc

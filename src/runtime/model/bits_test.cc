@@ -67,6 +67,11 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
      "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
+    {"MappedFamilies", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "norm-linear,norm-linear:qk_map=hadamard,norm-linear:qk_map=hedgehog:"
+     "divided_sums=true,norm-linear:qk_map=dpfp:unit_keys=true"},
     {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},

@@ -84,7 +84,7 @@ std::vector<Case> Cases() {
   }
   for (const char* name :
        {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "rwkv6", "rwkv7", "gated-full", "mamba1", "short-conv", "rg-lru",
+        "kda", "norm-linear", "rwkv6", "rwkv7", "gated-full", "mamba1", "short-conv", "rg-lru",
         "mlstm"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });

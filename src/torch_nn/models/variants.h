@@ -153,7 +153,9 @@ inline std::vector<ModelConfig> GatedVariants() {
   };
   for (const char* layers :
        {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "gdn:key_heads=1:negative_eigenvalues=true",
+        "kda", "norm-linear:qk_map=hadamard",
+        "norm-linear:qk_map=hedgehog:divided_sums=true",
+        "gdn:key_heads=1:negative_eigenvalues=true",
         "mamba2:key_heads=1:conv_width=2", "deltanet:conv_width=0",
         "mamba2:mamba2_norm=false:least_step=0.3,mamba2:mamba2_norm_first=true",
         "gla:gate_rank=3,local:local_context=4", "mamba1",
