@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/feed_forward_spec.h"
+#include "config/layer_pattern.h"
 #include "config/mixer_spec.h"
 #include "config/own_key.h"
 #include "core/error.h"
@@ -43,18 +44,6 @@ enum class FeedForwardBias { kAuto, kAll, kNone };  // "auto", "all", "none"
 enum class Activation { kRelu, kGelu, kGeluTanh };
 // "byte", ...
 enum class TokenizerKind { kByte, kChar, kBpe, kWorld, kIds, kUnigram };
-
-/// One entry of the pattern of layers: a mixer and the keys in which it differs
-/// from the model's own, in the order of the table of keys, as text; its
-/// feed-forward part and the place of its norms may be among them. A parallel
-/// mixer has its mixers' keys in `branches`, which are empty where no mixer has
-/// any; the layer's own keys, as its feed-forward part, are in `options`.
-struct LayerConfig {
-  AttentionKind attention{};
-  std::vector<std::pair<std::string, std::string>> options;
-  std::vector<LayerConfig> branches = {};
-  bool operator==(const LayerConfig&) const = default;
-};
 
 /// One model. By `arch`: token embedding, positions, causal stack, optional
 /// final norm, head (decoder); the same with a stack that sees everything and a
@@ -105,7 +94,7 @@ struct ModelConfig {
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
-  std::vector<LayerConfig> layers;
+  LayerPattern layers;
   /// Keys that mixers registered (own_key.h) and that are not at their
   /// defaults: read them by KeyOf, set them by SetKey.
   std::map<std::string, OwnValue, std::less<>> own;
