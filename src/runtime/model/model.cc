@@ -10,6 +10,19 @@
 #include "runtime/model/supported.h"
 
 namespace tarn {
+namespace {
+
+// A model without a cache that may be rounded has one type of state.
+void CheckCache(const ModelConfig& config, CacheType cache) {
+  if (cache == CacheType::kF32 || StateLayout(config, cache).rounds()) return;
+  throw ArgumentError("Model::Open: cache",
+                      StrCat(Name(CacheType::kF32),
+                             ", as no layer keeps keys and values of softmax "
+                             "attention"),
+                      Name(cache));
+}
+
+}  // namespace
 
 Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (options.threads < 0) {
@@ -21,6 +34,7 @@ Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
   if (const auto error = CheckSupported(config.value())) {
     return InFolder(dir, *error);
   }
+  CheckCache(config.value(), options.cache);
   Result<ModelFiles> opened =
       OpenModelFiles(dir, config.value(), options.use_mmap);
   if (!opened.ok()) return opened.error();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/cache_type.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
 #include "runtime/model/weight_type.h"
@@ -21,6 +22,10 @@ struct ModelOptions {
   WeightType weights = WeightType::kF32;
   int threads = 0;  // 0: DefaultThreads()
   bool use_mmap = true;
+  /// How the layers of softmax attention hold keys and values of earlier
+  /// tokens, windows and latent rows included; other states are float32. Any
+  /// split of a prompt, batch and thread count give the same bits in each type.
+  CacheType cache = CacheType::kF32;
 };
 
 class Model;
@@ -45,7 +50,7 @@ class State {
   void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
-  /// the cache with its spare room. The last logits (n_outputs floats) are
+  /// the cache in its type, with its spare room. The last logits (n_outputs floats) are
   /// not counted, nor is the memory of a source.
   int64_t bytes() const;
   /// Tokens of the source that Encode() read, and bytes of the memory made from
@@ -85,7 +90,8 @@ class Model {
   /// DIR/labels.json. Everything is checked before use; failures are
   /// FormatError or IoError in one line, also for models that this runtime does
   /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
-  /// more than the system gives.
+  /// more than the system gives, and for options.cache other than kF32 where no
+  /// layer of the model has such a cache.
   static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
