@@ -77,6 +77,7 @@ struct ModelOptions {
   bool bf16_weights = false;
   int threads = 0;  // 0: as many as the process may use
   bool use_mmap = true;
+  int cache = TARN_CACHE_F32;
 };
 
 /// tarn_sampler_options, with its defaults.
@@ -131,6 +132,7 @@ class Model {
     c.weights = options.bf16_weights ? TARN_WEIGHTS_BF16 : TARN_WEIGHTS_F32;
     c.threads = options.threads;
     c.use_mmap = options.use_mmap ? 1 : 0;
+    c.cache = options.cache;
     Model model;
     internal::Call(tarn_model_open, path.c_str(), &c, &model.model_);
     return model;

@@ -130,6 +130,14 @@ KERNELS = {
     "softmax_attention_forward": ("softmax_attention_forward", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_gradient": ("softmax_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_step": ("softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
+    "softmax_attention_step_bf16": (
+        "softmax_attention_step",
+        "seq_len=512 heads=4 d_key=64 cache=1",
+    ),
+    "softmax_attention_step_int8": (
+        "softmax_attention_step",
+        "seq_len=512 heads=4 d_key=64 cache=2",
+    ),
     "layer_step": ("layer_step", "rows=1 layers=4 width=128 heads=4 hidden=512"),
     "rotary_rows": ("rotary_rows", "seq_len=64 heads=4 d_key=64"),
     "rotary_rows_interleaved": (

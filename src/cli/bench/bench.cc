@@ -25,7 +25,7 @@ struct BenchFlags {
   std::string dir;
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
-  std::vector<std::string> weights{"f32"};
+  std::vector<std::string> weights{"f32"}, caches{"f32"};
   int64_t batch_steps = 32;
   BenchRuns runs;
   std::string output = "md";
@@ -73,6 +73,12 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
   parser.Add("--weights", flags.weights, "how weights are held in memory")
       .Commas()
       .OneOf(WeightTypeWords())
+      .ShowDefault();
+  parser
+      .Add("--cache", flags.caches,
+           "how layers of softmax attention hold keys and values")
+      .Commas()
+      .OneOf(CacheTypeWords())
       .ShowDefault();
   parser.Add("-o,--output", flags.output, "output format")
       .OneOf({"md", "csv", "json"})
@@ -185,11 +191,8 @@ class BenchReport {
   std::vector<BenchRow> rows_;
 };
 
-Model OpenForBench(const BenchFlags& flags, const std::string& weights,
-                   int64_t threads) {
-  Result<Model> model = Model::Open(
-      flags.dir,
-      {ParseWeightType("--weights", weights), static_cast<int>(threads), true});
+Model OpenForBench(const BenchFlags& flags, const ModelFlags& how) {
+  Result<Model> model = Model::Open(flags.dir, how.Options());
   if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
   return std::move(model).Take();
 }
@@ -203,6 +206,7 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
                      weights == "bf16" ? "BF16" : "F32");
   row.path = flags.dir;
   row.weight_type = weights;
+  row.cache_type = Name(model.options().cache);
   row.simd_target = SimdTargetName();
   row.cpu = CpuName();
   row.weight_bytes = model.weight_bytes();
@@ -211,9 +215,9 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
   return row;
 }
 
-void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
+void RunModel(BenchFlags flags, const ModelFlags& how,
               const std::function<bool()>& stopped, BenchReport& report) {
-  const Model model = OpenForBench(flags, weights, threads);
+  const Model model = OpenForBench(flags, how);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(
         kExitBadModel,
@@ -223,7 +227,7 @@ void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
   }
   FitPositions(flags, BenchFlags(), model.max_tokens());
   report.Begin();
-  BenchRow row = Describe(flags, model, weights);
+  BenchRow row = Describe(flags, model, how.weights);
   {
     ThreadPool pool(model.threads());
     const int64_t bytes = BytesPerStep(model, {.generate = 1});
@@ -264,8 +268,11 @@ int Bench(int argc, char** argv) {
   };
   for (const int64_t threads : flags.threads) {
     for (const std::string& weights : flags.weights) {
-      if (stopped()) break;
-      RunModel(flags, weights, threads, stopped, report);
+      for (const std::string& cache : flags.caches) {
+        if (stopped()) break;
+        RunModel(flags, {static_cast<int>(threads), weights, cache}, stopped,
+                 report);
+      }
     }
   }
   report.End();

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/model.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -79,11 +81,20 @@ class ArgumentParser {
   std::unique_ptr<CLI::App> app_;
 };
 
+/// How a subcommand opens a model.
+struct ModelFlags {
+  int threads = 0;
+  std::string weights = "f32";
+  std::string cache = "f32";
+
+  ModelOptions Options() const;
+};
+
 /// --threads and --weights, of every subcommand that runs a model.
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights);
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags);
 /// The same and --json.
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights, bool& json);
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json);
+/// --cache, of those whose models have states.
+void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags);
 
 }  // namespace tarn::cli

@@ -32,7 +32,7 @@ struct Facts {
     uint64_t hash = Mix(fingerprint ^ static_cast<uint64_t>(position));
     hash = Mix(hash ^ static_cast<uint64_t>(source_len));
     return Mix(hash ^ (has_logits ? 1 : 0) ^
-               static_cast<uint64_t>(cache) << 1);
+               (static_cast<uint64_t>(cache) << 1));
   }
 };
 
