@@ -70,8 +70,7 @@ const Kind kKinds[] = {
      "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
     {"CacheBF16", MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore,
      WeightType::kF32, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
-     "full:key_heads=2,full:window=20:key_heads=1,gated-full,full:latent_width="
-     "37:shared_key_width=6:qkv_bias=false:rotary_width=6",
+     "full:key_heads=2,full:window=20:key_heads=1,gated-full",
      FeedForwardOf("swiglu"), false, CacheType::kBF16},
     {"CacheInt8", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
