@@ -321,9 +321,7 @@ def test_bf16_weights_run(tarn, models):
 
 @pytest.mark.parametrize("cache", ["bf16", "int8"])
 def test_rounded_keys_and_values_run(tarn, models, cache):
-    got = generate_json(
-        tarn, models / "full", "--prompt", "a", "--cache", cache, "--max-tokens", 5
-    )
+    got = generate_json(tarn, models / "full", "--prompt", "a", "--cache", cache, "--max-tokens", 5)
     whole = generate_json(tarn, models / "full", "--prompt", "a", "--max-tokens", 5)
     assert got["tokens"] == 5
     assert got["state_bytes"] < 0.7 * whole["state_bytes"]

@@ -123,8 +123,9 @@ std::string FeatureName(const ModelConfig& view, const std::string& own,
                         const std::string& theirs, PublishedTensors& from) {
   const bool factor = own.find("_factor_projection.") != own.npos;
   if (!factor && own.find("_map_projection.") == own.npos) return "";
-  const char* number = factor ? "2" : FeaturesOf(true, view).has_factor() ? "1"
-                                                                      : "";
+  const char* number = factor                                ? "2"
+                       : FeaturesOf(true, view).has_factor() ? "1"
+                                                             : "";
   const auto name = [&](const char* side) {
     return StrCat(theirs, "feature_map_", side, ".layer", number,
                   own.substr(own.rfind('.')));

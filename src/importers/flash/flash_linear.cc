@@ -101,9 +101,8 @@ int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
   return static_cast<int64_t>(rounded) / heads;
 }
 
-void ReadFlashSharedHeads(PublishedConfig& from, int64_t heads,
-                          double expand_k, double expand_v,
-                          ModelConfig& config) {
+void ReadFlashSharedHeads(PublishedConfig& from, int64_t heads, double expand_k,
+                          double expand_v, ModelConfig& config) {
   config.n_heads = from.Integer("num_heads", 1, kMostFlash, heads);
   const int64_t shared =
       from.Integer("num_kv_heads", 1, kMostFlash, config.n_heads);

@@ -8,9 +8,9 @@ namespace {
 
 // Words of qk_map and of feature_map.
 constexpr std::pair<const char*, const char*> kMaps[] = {
-    {"elu1", "elu"},       {"identity", "identity"},
-    {"relu", "relu"},      {"hadamard", "elementwise_product"},
-    {"t2r", "t2r"},        {"hedgehog", "hedgehog"},
+    {"elu1", "elu"},  {"identity", "identity"},
+    {"relu", "relu"}, {"hadamard", "elementwise_product"},
+    {"t2r", "t2r"},   {"hedgehog", "hedgehog"},
     {"dpfp", "dpfp"}};
 
 void ReadMap(PublishedConfig& from, ModelConfig& config) {

@@ -37,8 +37,8 @@ struct F32CacheRows {
 
 struct BF16CacheRows {
   static HWY_INLINE VF Load(const float* row, int64_t i) {
-    return LoadVector<DType::kBF16>(
-        DF(), reinterpret_cast<const uint16_t*>(row) + i);
+    return LoadVector<DType::kBF16>(DF(),
+                                    reinterpret_cast<const uint16_t*>(row) + i);
   }
   static HWY_INLINE VF Part(const float* row, int64_t i, int64_t n) {
     HWY_ALIGN uint16_t part[kRowPad] = {0};

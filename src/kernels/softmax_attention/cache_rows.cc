@@ -50,9 +50,9 @@ void LoadBlock(const float* block, int64_t count, float* x) {
 
 void StoreBF16(const float* x, int64_t width, float* row) {
   for (int64_t i = 0; i < width; i += 2) {
-    const uint16_t pair[2] = {
-        F32ToBF16(x[i]),
-        i + 1 < width ? F32ToBF16(x[i + 1]) : static_cast<uint16_t>(0)};
+    const uint16_t pair[2] = {F32ToBF16(x[i]), i + 1 < width
+                                                   ? F32ToBF16(x[i + 1])
+                                                   : static_cast<uint16_t>(0)};
     std::memcpy(row++, pair, sizeof(pair));
   }
 }

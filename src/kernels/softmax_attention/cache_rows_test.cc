@@ -49,8 +49,7 @@ std::vector<double> Reference(CacheType type, const std::vector<float>& x) {
     const double d = most > 0 ? Truncated(most / 127.0f, 16) : 0;
     for (size_t i = begin; i < end; ++i) {
       // The quotient is a float32.
-      const double q =
-          d > 0 ? Nearest(x[i] / static_cast<float>(d), 1.0) : 0.0;
+      const double q = d > 0 ? Nearest(x[i] / static_cast<float>(d), 1.0) : 0.0;
       y.push_back(d * q);
     }
   }

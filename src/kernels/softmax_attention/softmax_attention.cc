@@ -144,8 +144,8 @@ HWY_INLINE VF LoadColumns(const float* row, int64_t column, int64_t valid) {
 }
 
 // out[0, columns) = factor * sum_j p[j] v_j for up to kVectors vectors of
-// columns, the first of them `first`. Even and odd j have sums of their own: two chains hide the latency
-// of a multiply-add where columns are few.
+// columns, the first of them `first`. Even and odd j have sums of their own:
+// two chains hide the latency of a multiply-add where columns are few.
 template <int kVectors, class Rows, bool kStreams>
 HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
                             int64_t first, int64_t columns, float factor,
@@ -162,8 +162,7 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
       const int64_t column = first + i * kLanes, valid = columns - i * kLanes;
-      even[i] =
-          hn::MulAdd(p0, LoadColumns<Rows>(row, column, valid), even[i]);
+      even[i] = hn::MulAdd(p0, LoadColumns<Rows>(row, column, valid), even[i]);
       odd[i] = hn::MulAdd(
           p1, LoadColumns<Rows>(row + cache.value_stride, column, valid),
           odd[i]);
@@ -175,9 +174,9 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
     const int64_t valid = columns - i * kLanes;
     if (last) {
       const float* row = cache.values + j * cache.value_stride;
-      even[i] = hn::MulAdd(
-          hn::Set(d, p[j]), LoadColumns<Rows>(row, first + i * kLanes, valid),
-          even[i]);
+      even[i] = hn::MulAdd(hn::Set(d, p[j]),
+                           LoadColumns<Rows>(row, first + i * kLanes, valid),
+                           even[i]);
     }
     const VF o = hn::Mul(hn::Add(even[i], odd[i]), hn::Set(d, factor));
     if (valid >= kLanes) {
@@ -201,11 +200,11 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
   for (; j + 4 <= cache.seq_len; j += 4) {
     keys.Fetch(j, 4);
     Scores<4, Rows>(query, cache.keys + j * cache.key_stride, cache.key_stride,
-              cache.d_key, scale, scores + j);
+                    cache.d_key, scale, scores + j);
   }
   for (; j < cache.seq_len; ++j) {
     Scores<1, Rows>(query, cache.keys + j * cache.key_stride, cache.key_stride,
-              cache.d_key, scale, scores + j);
+                    cache.d_key, scale, scores + j);
   }
   if (HWY_UNLIKELY(options.softcap > 0.0f)) {
     CapRow(scores, cache.seq_len, options.softcap);

@@ -1,6 +1,6 @@
 // Benchmark case of softmax attention over a key-value cache, one token:
-// seq_len=4096 heads=8 d_key=64 d_value=(d_key) cache=0 (of CacheType: 1 bf16, 2
-// int8); one task per head.
+// seq_len=4096 heads=8 d_key=64 d_value=(d_key) cache=0 (of CacheType: 1 bf16,
+// 2 int8); one task per head.
 #include "kernels/bench_case.h"
 #include "kernels/softmax_attention/cache_rows.h"
 #include "kernels/softmax_attention/softmax_attention.h"

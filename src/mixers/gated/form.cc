@@ -148,11 +148,9 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
     s.least_step = KeyOf<double>(layer, "least_step");
     s.most_step = KeyOf<double>(layer, "most_step");
   }
-  s.scale =
-      form.scaled
-          ? static_cast<float>(1.0 /
-                               std::sqrt(static_cast<double>(s.d_feature)))
-          : 1.0f;
+  s.scale = form.scaled ? static_cast<float>(
+                              1.0 / std::sqrt(static_cast<double>(s.d_feature)))
+                        : 1.0f;
   s.in_bias = KeyOf<bool>(layer, "recurrent_in_bias");
   s.out_bias = KeyOf<bool>(layer, "recurrent_out_bias");
   s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");

@@ -82,11 +82,11 @@ struct GatedSizes {
   int64_t keys, values;  // of all heads: key_heads * d_key, heads * d_value
   QkFeatures phi;        // of queries and keys
   int64_t d_feature;     // C: rows of a head's state, d_key without a map
-  int64_t d_sum;         // its columns: d_value, one more where sums are divided
-  int64_t gates;         // numbers of g a token: 0, heads or heads * d_key
-  int64_t rank;          // of the gates' projections
-  int64_t width;         // of the convolution; 0: none
-  int64_t channels;      // of the convolution: 2 keys + values
+  int64_t d_sum;     // its columns: d_value, one more where sums are divided
+  int64_t gates;     // numbers of g a token: 0, heads or heads * d_key
+  int64_t rank;      // of the gates' projections
+  int64_t width;     // of the convolution; 0: none
+  int64_t channels;  // of the convolution: 2 keys + values
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries

@@ -36,7 +36,7 @@ struct QkFeatures {
   bool divided = false;
 
   int64_t width() const {  // C
-    return map == QkMap::kDpfp ? 8 * d_key
+    return map == QkMap::kDpfp       ? 8 * d_key
            : map == QkMap::kHedgehog ? 2 * d_key
                                      : d_key;
   }

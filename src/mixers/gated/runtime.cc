@@ -481,8 +481,7 @@ class Gated final : public RuntimeMixer {
     float* state =
         segment.state->Tensor(layer, kS) + first * s_.d_feature * s_.d_sum;
     const RecurrentState states = {.state = state, .next = state};
-    const Rows to =
-        s_.phi.divided ? Columns(block.extra, at_.sums) : block.out;
+    const Rows to = s_.phi.divided ? Columns(block.extra, at_.sums) : block.out;
     const TensorView out =
         View(Columns(to, first * s_.d_sum), segment, count, s_.d_sum);
     SerialExecutor serial;

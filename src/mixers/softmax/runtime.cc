@@ -190,14 +190,14 @@ class Softmax final : public RuntimeMixer {
     const CacheType type = state.layout().At(layer, kKeys).type;
     const int64_t key_words = CacheRowWords(type, s_.d_key);
     const int64_t value_words = CacheRowWords(type, s_.d_value);
-    KeyValueCache cache = {.keys = Head(state, layer, kKeys, share, key_words),
-                           .values =
-                               Head(state, layer, kValues, share, value_words),
-                           .key_stride = key_words,
-                           .value_stride = value_words,
-                           .d_key = s_.d_key,
-                           .d_value = s_.d_value,
-                           .type = type};
+    KeyValueCache cache = {
+        .keys = Head(state, layer, kKeys, share, key_words),
+        .values = Head(state, layer, kValues, share, value_words),
+        .key_stride = key_words,
+        .value_stride = value_words,
+        .d_key = s_.d_key,
+        .d_value = s_.d_value,
+        .type = type};
     const int64_t first = share * s_.group(), end = first + s_.group();
     if (s_.window > 0) {  // each row takes its place in the ring, then reads it
       for (int64_t i = 0; i < segment.count; ++i) {

@@ -95,8 +95,8 @@ TEST_F(CacheTest, BytesAreThoseOfTheType) {
     const State state = Read(*model);
     EXPECT_EQ(0, (state.bytes() - model->state_bytes()) %
                      model->state_bytes_per_token());
-    EXPECT_GE(state.bytes(), model->state_bytes() +
-                                 kTokens * model->state_bytes_per_token());
+    EXPECT_GE(state.bytes(),
+              model->state_bytes() + kTokens * model->state_bytes_per_token());
     EXPECT_EQ(state.bytes(), state.Clone().bytes());
   }
 }
@@ -129,10 +129,10 @@ TEST_F(CacheTest, FilesKeepTheTypeAndRefuseAnother) {
       const Result<State> refused = LoadState(Open(other), path);
       ASSERT_FALSE(refused.ok());
       EXPECT_EQ(ErrorCode::kFormat, refused.error().code());
-      EXPECT_EQ(StrCat(path, ": cache: want '", Name(other),
-                       "', the type of the model's cache, got '", Name(type),
-                       "'"),
-                refused.error().what());
+      EXPECT_EQ(
+          StrCat(path, ": cache: want '", Name(other),
+                 "', the type of the model's cache, got '", Name(type), "'"),
+          refused.error().what());
     }
   }
 }

@@ -50,8 +50,8 @@ class State {
   void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
-  /// the cache in its type, with its spare room. The last logits (n_outputs floats) are
-  /// not counted, nor is the memory of a source.
+  /// the cache in its type, with its spare room. The last logits (n_outputs
+  /// floats) are not counted, nor is the memory of a source.
   int64_t bytes() const;
   /// Tokens of the source that Encode() read, and bytes of the memory made from
   /// them, shared by all copies; 0 without a source.

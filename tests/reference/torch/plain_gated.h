@@ -151,9 +151,8 @@ class GatedLoop {
     };
     const torch::Tensor q = Feature("query", heads("query"));
     const torch::Tensor k = Feature("key", heads("key"));
-    const torch::Tensor scores =
-        torch::matmul(q, k.transpose(-1, -2)).tril() /
-        std::sqrt(static_cast<double>(q.size(-1)));
+    const torch::Tensor scores = torch::matmul(q, k.transpose(-1, -2)).tril() /
+                                 std::sqrt(static_cast<double>(q.size(-1)));
     torch::Tensor o = torch::matmul(scores, heads("value"));
     if (KeyOf<bool>(c_, "divided_sums")) {
       o = o / (scores.sum(-1, true) + 1e-10);

@@ -9,9 +9,8 @@ namespace {
 // diagonal, the product of all factors: [B, H, 1] or [B, H, K]. 1 without.
 torch::Tensor TotalDecay(const GatedInputs& in, const SequenceCut& cut) {
   if (!in.gates.defined()) {
-    return torch::ones(
-        {in.values.size(0), in.values.size(2), 1},
-        in.values.options().dtype(WideType(in.values)));
+    return torch::ones({in.values.size(0), in.values.size(2), 1},
+                       in.values.options().dtype(WideType(in.values)));
   }
   if (in.gates.dim() > 1) {
     const torch::Tensor sums = in.gates.sum(1);

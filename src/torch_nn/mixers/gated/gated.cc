@@ -178,10 +178,11 @@ class Gated : public Mixer {
       in.keys = Rotate(in.keys, context.rotary);
     }
     if (form_.mapped) {
-      in.queries = HeadFeatures(s_.phi, weights_.query_map, weights_.query_factor,
-                            s_.phi.unit_queries, in.queries);
+      in.queries =
+          HeadFeatures(s_.phi, weights_.query_map, weights_.query_factor,
+                       s_.phi.unit_queries, in.queries);
       in.keys = HeadFeatures(s_.phi, weights_.key_map, weights_.key_factor,
-                         s_.phi.unit_keys, in.keys);
+                             s_.phi.unit_keys, in.keys);
       in.values = CountedValues(s_.phi, in.values);
     }
     if (form_.skip) {

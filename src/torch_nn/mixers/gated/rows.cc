@@ -52,8 +52,8 @@ torch::Tensor Mapped(QkMap map, const torch::nn::Linear& matrix,
 }  // namespace
 
 torch::Tensor HeadFeatures(const QkFeatures& phi, const torch::nn::Linear& map,
-                       const torch::nn::Linear& factor, bool unit,
-                       const torch::Tensor& x) {
+                           const torch::nn::Linear& factor, bool unit,
+                           const torch::Tensor& x) {
   const torch::Tensor features = Mapped(phi.map, map, factor, x);
   if (!unit) return features;
   return features / (features.sum(-1, true) + kUnitSumEps);

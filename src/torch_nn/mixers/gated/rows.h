@@ -33,8 +33,8 @@ ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& sizes,
 /// The features [B, T, H, C] of queries, or keys, [B, T, H, K]. map, factor: A
 /// and B of form_features.h, null where the map has none.
 torch::Tensor HeadFeatures(const QkFeatures& phi, const torch::nn::Linear& map,
-                       const torch::nn::Linear& factor, bool unit,
-                       const torch::Tensor& x);
+                           const torch::nn::Linear& factor, bool unit,
+                           const torch::Tensor& x);
 
 /// Values with a 1 after those of each head, where sums are divided; and the
 /// quotient of what the recurrence made of them.
