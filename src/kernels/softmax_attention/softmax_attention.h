@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "core/cache_type.h"
+#include "kernels/softmax_attention/cache_type.h"
 
 namespace tarn {
 

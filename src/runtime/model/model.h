@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "config/model_config.h"
-#include "core/cache_type.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
+#include "kernels/softmax_attention/cache_type.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {

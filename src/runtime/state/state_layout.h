@@ -7,7 +7,7 @@
 
 #include "config/mixer_spec.h"
 #include "config/model_config.h"
-#include "core/cache_type.h"
+#include "kernels/softmax_attention/cache_type.h"
 
 namespace tarn {
 

@@ -1,4 +1,4 @@
-#include "core/cache_type.h"
+#include "kernels/softmax_attention/cache_type.h"
 
 #include "core/error.h"
 #include "core/text.h"
