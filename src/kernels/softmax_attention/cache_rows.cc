@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 
@@ -12,28 +12,30 @@ namespace tarn {
 namespace {
 
 constexpr float kMostCode = 127.0f;
+constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
 
-// max |x| / 127 without its last 8 bits; NaN where an entry is not finite.
+// max |x| / 127 without its last 8 bits; NaN where an entry is not finite. The
+// bits of magnitudes are in the order of the magnitudes, NaN last.
 float ScaleOf(const float* x, int64_t count) {
-  float most = 0.0f;
-  bool finite = true;
+  uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
-    finite = finite && std::isfinite(x[i]);
-    most = std::max(most, std::fabs(x[i]));
+    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
   }
-  if (!finite) return std::numeric_limits<float>::quiet_NaN();
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(most / kMostCode) &
-                              0xFFFFFF00u);
+  if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
+  const float scale = std::bit_cast<float>(most) / kMostCode;
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scale) & 0xFFFFFF00u);
 }
 
 void StoreBlock(const float* x, int64_t count, float* block) {
+  // A sum with it has no bits below 1: it is rounded to nearest, ties to even.
+  constexpr float kWhole = 0x1.8p23f;
   const float scale = ScaleOf(x, count);
   int8_t codes[kCacheBlock] = {0};
   if (scale > 0.0f) {
     for (int64_t i = 0; i < count; ++i) {
-      // Half to even, in the mode that the process never leaves.
-      codes[i] = static_cast<int8_t>(
-          std::clamp(std::nearbyint(x[i] / scale), -kMostCode, kMostCode));
+      const float q = std::min(std::max(x[i] / scale, -kMostCode), kMostCode);
+      codes[i] =
+          static_cast<int8_t>(static_cast<int32_t>((q + kWhole) - kWhole));
     }
   }
   std::memcpy(block, &scale, sizeof(scale));
