@@ -9,6 +9,7 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
 #include "core/rng.h"
 #include "kernels/simd_target.h"
 #include "kernels/softmax_attention/softmax_attention.h"

@@ -66,14 +66,14 @@ double Difference(const std::vector<float>& a, const std::vector<float>& b) {
   return std::sqrt(square / size);
 }
 
-// Random weights: five layers of softmax, one over another. Measured 2.0e-3 and
-// 3.6e-3 with AVX-512; SIMD targets change the last bits of float32 alone.
+// Random weights, six layers of softmax. Measured 1.3e-3 (bf16) and 4.6e-3
+// (int8); SIMD targets change the last bits of float32 alone.
 TEST_F(CacheTest, LogitsAreNearThoseOfFloat32) {
   const std::vector<float> exact = Score(Open(CacheType::kF32));
   const double bf16 = Difference(Score(Open(CacheType::kBF16)), exact);
   const double int8 = Difference(Score(Open(CacheType::kInt8)), exact);
   EXPECT_GT(bf16, 1e-5);
-  EXPECT_LT(bf16, 0.01);
+  EXPECT_LT(bf16, 0.005);
   EXPECT_GT(int8, 1e-5);
   EXPECT_LT(int8, 0.02);
 }
