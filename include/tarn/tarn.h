@@ -68,7 +68,12 @@ TARN_API void tarn_error_free(tarn_error* error); /* NULL: no effect */
 
 /* --- Models ------------------------------------------------------------- */
 
-enum { TARN_WEIGHTS_F32 = 0, TARN_WEIGHTS_BF16 = 1 };
+enum {
+  TARN_WEIGHTS_F32 = 0,
+  TARN_WEIGHTS_BF16 = 1,
+  TARN_WEIGHTS_INT8 = 2, /* 8 bits and a scale for each 64 inputs */
+  TARN_WEIGHTS_INT4 = 3  /* 4 bits and a scale for each 32 inputs */
+};
 /* How layers of softmax attention hold keys and values of earlier tokens. */
 enum { TARN_CACHE_F32 = 0, TARN_CACHE_BF16 = 1, TARN_CACHE_INT8 = 2 };
 

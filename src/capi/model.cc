@@ -12,7 +12,8 @@ using tarn::capi::Guard;
 using tarn::capi::Require;
 
 // The numbers of TARN_WEIGHTS_* are the formats' own.
-static_assert(TARN_WEIGHTS_F32 == 0 && TARN_WEIGHTS_BF16 == 1);
+static_assert(TARN_WEIGHTS_F32 == 0 && TARN_WEIGHTS_BF16 == 1 &&
+              TARN_WEIGHTS_INT8 == 2 && TARN_WEIGHTS_INT4 == 3);
 const tarn::WeightFormat& FormatOf(int32_t id) {
   std::string wanted;
   for (const tarn::WeightFormat* format : tarn::WeightFormats()) {

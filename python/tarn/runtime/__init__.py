@@ -186,7 +186,7 @@ class Model:
         cache: str = "f32",
     ) -> None:
         if not isinstance(weights, str):
-            raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
+            raise TypeError(f"weights: want 'f32', 'bf16', 'int8' or 'int4', got {weights!r}")
         if not isinstance(cache, str):
             raise TypeError(f"cache: want 'f32', 'bf16' or 'int8', got {cache!r}")
         threads = whole("threads", threads, -(2**31), 2**31 - 1)

@@ -28,7 +28,7 @@ class WeightType {
 inline constexpr WeightType WeightType::kF32{kF32Weights};
 inline constexpr WeightType WeightType::kBF16{kBF16Weights};
 
-/// "f32" or "bf16".
+/// "f32", "bf16", "int8", "int4".
 const char* Name(WeightType type);
 /// All words, in the order of WeightFormats().
 std::vector<std::string> WeightTypeWords();

@@ -74,12 +74,13 @@ class Packer {
   void SetRows(const std::string& weight, const std::string& bias,
                int64_t first, int64_t rows, WeightMatrix& matrix) {
     const WeightTensor& tensor = Find(weight);
-    constexpr int64_t kPanel = WeightMatrix::kPanel;
-    const int64_t panel = first / kPanel, end = first + rows;
-    executor_.ParallelFor((end + kPanel - 1) / kPanel - panel, [&](int64_t task,
-                                                                   int worker) {
-      const int64_t begin = std::max((panel + task) * kPanel, first);
-      const int64_t count = std::min((panel + task + 1) * kPanel, end) - begin;
+    const int64_t end = first + rows;
+    const int64_t panel = rows == 0 ? 0 : matrix.PanelOf(first);
+    const int64_t panels = rows == 0 ? 0 : matrix.PanelOf(end - 1) + 1 - panel;
+    executor_.ParallelFor(panels, [&](int64_t task, int worker) {
+      const int64_t p = panel + task, output = matrix.FirstOutput(p);
+      const int64_t begin = std::max(output, first);
+      const int64_t count = std::min(output + matrix.Outputs(p), end) - begin;
       float* block = BlockOf(worker, count * matrix.inputs());
       const int64_t from = begin - first;
       source_.ReadRows(tensor, {from, from + count}, block);
