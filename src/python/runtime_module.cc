@@ -77,9 +77,9 @@ std::string Path(const Bytes& path) {
 
 class PyModel {
  public:
-  PyModel(const Bytes& dir, const std::string& weights, int threads,
+  PyModel(const Bytes& dir, const std::string& weights, int threads, bool exact,
           bool use_mmap)
-      : loaded_(Open(Path(dir), weights, threads, use_mmap)) {}
+      : loaded_(Open(Path(dir), weights, threads, exact, use_mmap)) {}
 
   const Model& model() const { return loaded_.model; }
   const Tokenizer& tokenizer() const { return loaded_.tokenizer; }
@@ -273,9 +273,9 @@ class PyModel {
   }
 
   static LoadedModel Open(const std::string& dir, const std::string& weights,
-                          int threads, bool use_mmap) {
+                          int threads, bool exact, bool use_mmap) {
     const ModelOptions options = {ParseWeightType("Model: weights", weights),
-                                  threads, use_mmap};
+                                  threads, use_mmap, exact};
     const Unlocked unlocked;
     return LoadedModel::Open(dir, options).Take();
   }
@@ -413,8 +413,8 @@ void AddModel(PyObject* module) {
       }>("sampling"),
       kLastProperty};
   constexpr auto make = [](const Bytes& dir, const std::string& weights,
-                           int threads, bool use_mmap) {
-    return std::make_unique<PyModel>(dir, weights, threads, use_mmap);
+                           int threads, bool exact, bool use_mmap) {
+    return std::make_unique<PyModel>(dir, weights, threads, exact, use_mmap);
   };
   Class<PyModel>::Add(module, "_tarn_runtime.Model", methods, properties,
                       &Construct<make, /*owners=*/0>);

@@ -25,12 +25,11 @@ namespace {
 
 struct GenerateFlags {
   std::string dir, prompt;
-  std::string weights = "f32";
+  ModelFlags model;
   int64_t max_tokens = kDefaultTokens;
   GenerateOptions generate;
   TargetOptions target;
   int64_t seed = -1;
-  int threads = 0;
   bool ignore_eos = false, json = false;
 };
 
@@ -85,7 +84,7 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "sequence-to-sequence: 0 favours short targets")
       .Range(0.0, 100.0)
       .ShowDefault();
-  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  DeclareModelFlags(parser, flags.model, flags.json);
   parser.Footer(kGenerateFooter);
 }
 
@@ -191,7 +190,7 @@ int Generate(int argc, char** argv) {
   const StopTexts checked(flags.generate.stop_texts);
   const LoadedModel opened = OpenModelDirectory(
       flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+      flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,
