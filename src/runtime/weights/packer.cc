@@ -30,7 +30,7 @@ bool Packer::Has(const std::string& name) const {
   return source_.Find(name) != nullptr;
 }
 
-const WeightFormat& Packer::FormatOf(const WeightTensor& tensor) {
+const WeightFormat& Packer::FormatOf(const WeightTensor& tensor, int64_t) {
   return plan_.FormatOf(tensor);
 }
 
@@ -89,7 +89,7 @@ WeightMatrix Packer::Matrix(const std::vector<NamedRows>& parts,
                             int64_t inputs) {
   std::vector<WeightRows> segments;
   for (const NamedRows& part : parts) {
-    const WeightFormat& format = FormatOf(Find(part.weight));
+    const WeightFormat& format = FormatOf(Find(part.weight), 0);
     if (!segments.empty() && segments.back().format == &format) {
       segments.back().rows += part.rows;
     } else {
@@ -122,17 +122,16 @@ std::vector<WeightMatrix> Packer::Matrices(const std::string& name,
                                            int64_t count, int64_t outputs,
                                            int64_t inputs) {
   const WeightTensor& tensor = Find(name);
-  const WeightFormat& format = FormatOf(tensor);
   std::vector<WeightMatrix> matrices;
   for (int64_t i = 0; i < count; ++i) {
-    matrices.emplace_back(outputs, inputs, format, arena_);
+    matrices.emplace_back(outputs, inputs, FormatOf(tensor, i), arena_);
   }
   executor_.ParallelFor(count, [&](int64_t i, int worker) {
     SetRows(tensor, i * outputs, 0, outputs, worker,
             matrices[static_cast<size_t>(i)]);
   });
   source_.Release(tensor);
-  Note(tensor, format);
+  if (count > 0) Note(tensor, matrices.front().FormatAt(0));
   return matrices;
 }
 

@@ -44,8 +44,10 @@ class Packer : public ModelTensors {
   const std::vector<HeldTensor>& Held() const { return held_; }
 
  protected:
-  /// The format of some rows of a matrix; by default the plan's.
-  virtual const WeightFormat& FormatOf(const WeightTensor& tensor);
+  /// The format of a tensor's rows in a matrix, or in matrix number `index` of
+  /// several; by default the plan's.
+  virtual const WeightFormat& FormatOf(const WeightTensor& tensor,
+                                       int64_t index);
 
  private:
   const WeightTensor& Find(const std::string& name) const;
