@@ -71,12 +71,15 @@ struct Groups {
 
 // What a test changes in a file before it is written.
 struct File {
+  std::shared_ptr<const std::vector<Groups>> groups;  // what tensors point to
   std::vector<TensorToWrite> tensors;
   std::string note;
 };
 
-File FileOf(const std::vector<Groups>& all) {
+File FileOf(std::vector<Groups> given) {
   File file;
+  file.groups = std::make_shared<std::vector<Groups>>(std::move(given));
+  const std::vector<Groups>& all = *file.groups;
   std::vector<WeightTensor> list;
   for (const Groups& groups : all) {
     std::vector<int64_t> codes = groups.shape, scales = groups.shape;
