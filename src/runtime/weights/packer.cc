@@ -89,6 +89,7 @@ WeightMatrix Packer::Matrix(const std::vector<NamedRows>& parts,
                             int64_t inputs) {
   std::vector<WeightRows> segments;
   for (const NamedRows& part : parts) {
+    if (part.rows == 0) continue;
     const WeightFormat& format = FormatOf(Find(part.weight), 0);
     if (!segments.empty() && segments.back().format == &format) {
       segments.back().rows += part.rows;
@@ -99,6 +100,7 @@ WeightMatrix Packer::Matrix(const std::vector<NamedRows>& parts,
   WeightMatrix matrix(segments, inputs, arena_);
   int64_t first = 0;
   for (const NamedRows& part : parts) {
+    if (part.rows == 0) continue;
     const WeightTensor& tensor = Find(part.weight);
     const int64_t panel = matrix.PanelOf(first), end = first + part.rows;
     const int64_t panels = matrix.PanelOf(end - 1) + 1 - panel;
