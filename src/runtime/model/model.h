@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/model_config.h"
@@ -19,9 +20,13 @@
 namespace tarn {
 
 struct ModelOptions {
-  WeightType weights = WeightType::kF32;
+  WeightType weights = WeightType::kAuto;
   int threads = 0;  // 0: DefaultThreads()
   bool use_mmap = true;
+  /// Products of weights in groups in float32, with the bits of a float32 model
+  /// that holds the same numbers. Otherwise inputs are rounded to 8 bits, group
+  /// by group, which is faster. No effect on other formats.
+  bool exact = false;
   /// How the layers of softmax attention hold keys and values of earlier
   /// tokens, windows and latent rows included; other states are float32. Any
   /// split of a prompt, batch and thread count give the same bits in each type.
@@ -106,6 +111,11 @@ class Model {
   int64_t n_outputs() const;
   int64_t parameters() const;             // count, all tensors
   int64_t weight_bytes() const;           // as held in memory
+  /// The formats that hold its matrices, with the numbers in each.
+  std::vector<std::pair<const WeightFormat*, int64_t>> weight_formats() const;
+  /// Bytes in memory for each weight of the matrices that a step reads, on
+  /// average and without padding.
+  double bytes_per_weight() const;
   int64_t state_bytes() const;            // of a new state
   int64_t state_bytes_per_token() const;  // 0 for linear models
   /// Bytes of an encoded source that do not depend on its length, and bytes of
