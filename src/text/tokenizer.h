@@ -15,6 +15,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "core/files/vocabulary_keys.h"
 #include "text/added_tokens.h"
 
 namespace tarn {
@@ -115,6 +116,10 @@ class Tokenizer {
   /// BPE (see docs/model-format.md). Same strictness as config.json.
   std::string ToJson() const;
   static Result<Tokenizer> FromJson(std::string_view json);
+  /// The keys of a GGUF file, and back; FormatError that names the key, or what
+  /// of the tokenizer such a file cannot hold. docs/gguf.md lists both.
+  static Result<Tokenizer> FromKeys(const VocabularyKeys& keys);
+  Result<VocabularyKeys> ToKeys() const;
   /// Reads DIR/tokenizer.json and checks it against the config: the kinds are
   /// equal and every id is a row of the embedding (the model may have more).
   static Result<Tokenizer> Open(const std::string& dir,

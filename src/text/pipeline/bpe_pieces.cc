@@ -10,12 +10,11 @@ namespace tarn {
 BpePieces::BpePieces(const std::vector<std::string>& tokens,
                      std::vector<BpeMerge> merges, BpeRules rules,
                      std::array<int32_t, 256> byte_tokens)
-    : tokens_(tokens),
-      rules_(rules),
+    : rules_(rules),
       merger_(std::move(merges), static_cast<int64_t>(tokens.size())),
       byte_tokens_(byte_tokens) {
   if (!rules_.bytes || rules_.ignore_merges) {
-    by_text_ = TextIndex({tokens_.begin(), tokens_.end()});
+    by_text_ = TextIndex({tokens.begin(), tokens.end()});
   }
   for (size_t c = 0; c < ascii_.size(); ++c) {
     const char text = static_cast<char>(c);

@@ -8,7 +8,7 @@
 
 #include "text/bpe_merger.h"
 #include "text/pipeline/piece_model.h"
-#include "text/text_index.h"
+#include "text/pipeline/text_index.h"
 
 namespace tarn {
 
@@ -40,7 +40,6 @@ class BpePieces final : public PieceModel {
   bool HasBytes(std::string_view character) const;
   size_t Symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
 
-  const std::vector<std::string>& tokens_;
   const BpeRules rules_;
   const BpeMerger merger_;
   const std::array<int32_t, 256> byte_tokens_;

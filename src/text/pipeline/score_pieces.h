@@ -8,7 +8,7 @@
 
 #include "text/bpe_merger.h"
 #include "text/pipeline/piece_model.h"
-#include "text/text_index.h"
+#include "text/pipeline/text_index.h"
 
 namespace tarn {
 

@@ -1,4 +1,4 @@
-#include "text/text_index.h"
+#include "text/pipeline/text_index.h"
 
 #include <algorithm>
 #include <bit>
