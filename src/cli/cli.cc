@@ -125,9 +125,8 @@ int Dispatch(int argc, char** argv) {
 
 }  // namespace
 
-LoadedModel OpenModelDirectory(const std::string& dir,
-                               const ModelOptions& options) {
-  Result<LoadedModel> opened = LoadedModel::Open(dir, options);
+LoadedModel OpenModelPath(const ModelPath& path, const ModelOptions& options) {
+  Result<LoadedModel> opened = LoadedModel::Open(path, options);
   if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
   return std::move(opened).Take();
 }

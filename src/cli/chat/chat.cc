@@ -176,8 +176,9 @@ int Chat(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
+  const ModelPath path(flags.dir);
+  const LoadedModel opened = OpenModelPath(
+      path,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
@@ -186,8 +187,8 @@ int Chat(int argc, char** argv) {
   }
   Result<ChatFormat> format =
       flags.template_path.empty()
-          ? ChatFormat::Open(flags.dir)
-          : ChatFormat::Open(flags.dir, flags.template_path);
+          ? ChatFormat::Open(path)
+          : ChatFormat::Open(path, flags.template_path);
   if (!format.ok()) throw ExitError(kExitBadModel, format.error().what());
   UseDefaultSampling(parser, opened.defaults, flags.chat.sampler);
   flags.chat.sampler.seed = ChooseSeed(flags.seed);

@@ -11,6 +11,7 @@
 #include "cli/console/signals.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "runtime/model/files.h"
 #include "text/bpe_train.h"
 
 namespace tarn::cli {
@@ -263,7 +264,7 @@ int Tokenize(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   if (flags.train) return Train(flags);
-  const Result<Tokenizer> tokenizer = Tokenizer::OpenFile(flags.paths[0]);
+  const Result<Tokenizer> tokenizer = OpenTokenizerFile(flags.paths[0]);
   if (!tokenizer.ok()) {
     throw ExitError(kExitBadModel, tokenizer.error().what());
   }

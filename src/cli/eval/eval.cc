@@ -240,7 +240,7 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelDirectory(
+  const LoadedModel opened = OpenModelPath(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;

@@ -189,7 +189,7 @@ int Generate(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
   const StopTexts checked(flags.generate.stop_texts);
-  const LoadedModel opened = OpenModelDirectory(
+  const LoadedModel opened = OpenModelPath(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   const ModelConfig& config = opened.model.config();

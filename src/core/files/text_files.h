@@ -24,9 +24,10 @@ class TextFiles {
   virtual Result<std::string> Read(const std::string& name,
                                    uint64_t max_bytes) const = 0;
 
-  /// Whether a tokenizer is there as keys, and not as tokenizer.json: those of a
-  /// quarter of a million tokens are no text that is quick to read. FormatError
-  /// for keys that are none. What they refer to lives as long as this object.
+  /// Whether a tokenizer is there as keys, and not as tokenizer.json: those of
+  /// a quarter of a million tokens are no text that is quick to read.
+  /// FormatError for keys that are none. What they refer to lives as long as
+  /// this object.
   virtual bool HasVocabulary() const { return false; }
   virtual Result<VocabularyKeys> Vocabulary() const {
     return IoError(path(), "a vocabulary", "none");

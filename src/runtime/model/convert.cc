@@ -1,9 +1,7 @@
 #include "runtime/model/convert.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "core/file.h"
@@ -41,11 +39,6 @@ T Read(Result<T> result) {
   throw FormatError(error.where(), error.wanted(), error.given());
 }
 
-bool Exists(const std::string& path) {
-  std::error_code none;
-  return std::filesystem::exists(path, none);
-}
-
 void WriteAll(const WeightSource& weights, const ConvertOptions& options,
               WeightFileOptions file, const std::string& dir,
               ConvertFolder& folder, Converted& converted) {
@@ -74,11 +67,13 @@ WeightFileOptions FileOptions(const ConvertOptions& options) {
   return file;
 }
 
-std::optional<std::string> Companion(const std::string& from,
+std::optional<std::string> Companion(const ModelPath& from,
                                      const std::string& name) {
-  const std::string path = from + "/" + name;
-  if (!Exists(path)) return std::nullopt;
-  return Read(ReadFile(path, kMaxCompanionBytes));
+  if (name == kTokenizerName && from.HasVocabulary()) {
+    return Read(Tokenizer::OpenAlone(from)).ToJson();
+  }
+  if (!from.Has(name)) return std::nullopt;
+  return Read(from.Read(name, kMaxCompanionBytes));
 }
 
 }  // namespace
@@ -88,10 +83,10 @@ std::vector<std::string> ExportedModelTypes() {
   return {types.begin(), types.end()};
 }
 
-Converted ImportModel(const std::string& from, const std::string& dir,
+Converted ImportModel(const ModelPath& from, const std::string& dir,
                       const ConvertOptions& options) {
-  if (!Read(IsPublishedDirectory(from))) {
-    throw FormatError(StrCat(from, "/", kConfigName),
+  if (!Read(IsPublishedModel(from))) {
+    throw FormatError(from.Where(kConfigName),
                       "that of a published model, with a model_type",
                       "tarn's own, which needs no import");
   }
@@ -99,15 +94,16 @@ Converted ImportModel(const std::string& from, const std::string& dir,
   const ModelFiles files = Read(OpenModelFiles(from, config));
   if (Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
-    if (!tokenizer.ok()) tokenizer = InFolder(from, tokenizer.error());
+    if (!tokenizer.ok() && !from.HasVocabulary()) {
+      tokenizer = InFolder(from.path(), tokenizer.error());
+    }
     config.tokenizer = Read(std::move(tokenizer)).kind();
   }
   Read(ReadGenerationConfig(from));
-  const std::string text =
-      Read(ReadFile(from + "/" + kConfigName, kMaxConfigBytes));
+  const std::string text = Read(from.Read(kConfigName, kMaxConfigBytes));
   const WeightFileOptions file = FileOptions(options);
-  ConvertFolder folder(from, dir,
-                       ConversionKey(from, *files.weights, file,
+  ConvertFolder folder(from.path(), dir,
+                       ConversionKey(from.path(), *files.weights, file,
                                      ConfigToJson(config), options.build),
                        options.overwrite);
   Converted converted;
@@ -125,21 +121,21 @@ Converted ImportModel(const std::string& from, const std::string& dir,
   return converted;
 }
 
-Converted ExportModel(const std::string& from, const std::string& dir,
+Converted ExportModel(const ModelPath& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options) {
   const ModelConfig config = Read(ReadModelConfig(from));
   const ModelFiles files = Read(OpenModelFiles(from, config));
   const PublishedForm form = [&] {
     Result<PublishedForm> made = Publish(config, files.weights, type);
     if (made.ok()) return std::move(made).Take();
-    if (made.error().where().starts_with(from)) Throw(made.error());
-    Throw(InFolder(from, made.error()));
+    if (made.error().where().starts_with(from.path())) Throw(made.error());
+    Throw(InFolder(from.path(), made.error()));
   }();
   const WeightFileOptions file = FileOptions(options);
-  ConvertFolder folder(
-      from, dir,
-      ConversionKey(from, *form.weights, file, form.config, options.build),
-      options.overwrite);
+  ConvertFolder folder(from.path(), dir,
+                       ConversionKey(from.path(), *form.weights, file,
+                                     form.config, options.build),
+                       options.overwrite);
   Converted converted;
   converted.model_type = form.model_type;
   WriteAll(*form.weights, options, file, dir, folder, converted);
@@ -148,7 +144,7 @@ Converted ExportModel(const std::string& from, const std::string& dir,
     if (!text) continue;
     if (name == kTokenizerName) {
       const auto root = ParseStrictJson(*text, name, kMaxCompanionBytes);
-      if (!root.ok()) Throw(InFolder(from, root.error()));
+      if (!root.ok()) Throw(InFolder(from.path(), root.error()));
       if (!IsHuggingFaceForm(root.value())) {
         converted.left_out = StrCat(name, ", which is in tarn's own form (",
                                     Name(config.tokenizer), ")");

@@ -68,9 +68,12 @@ std::string ConversionKey(const std::string& from, const WeightSource& weights,
   key = ExtendHash(key, std::filesystem::absolute(from, none).string());
   key = ExtendHash(key, config);
   key = ExtendHash(key, WeightFileHead(weights, file));
-  for (const std::string& name : NamesWith(from, {""})) {
+  std::vector<std::string> names = NamesWith(from, {""});
+  if (names.empty()) names.push_back("");  // from is a file
+  for (const std::string& name : names) {
+    const std::string path = name.empty() ? from : from + "/" + name;
     struct stat info;
-    if (stat((from + "/" + name).c_str(), &info) != 0) continue;
+    if (stat(path.c_str(), &info) != 0) continue;
     key =
         ExtendHash(key, StrCat(name, " ", info.st_size, " ",
                                info.st_mtim.tv_sec, " ", info.st_mtim.tv_nsec));

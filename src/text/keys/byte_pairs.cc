@@ -63,13 +63,12 @@ Tokenizer ReadBytePairs(const VocabularyKeys& keys) {
   definition.parts[0] = "null";
   definition.parts[1] = splitter.pre_tokenizer.dump();
   definition.parts[3] = decoder.dump();
-  definition.parts[4] = nlohmann::json{{"type", "BPE"},
-                                       {"dropout", nullptr},
-                                       {"unk_token", nullptr},
-                                       {"fuse_unk", false},
-                                       {"byte_fallback", false},
-                                       {"ignore_merges", splitter.ignore_merges}}
-                            .dump();
+  definition.parts[4] =
+      nlohmann::json{
+          {"type", "BPE"},          {"dropout", nullptr},
+          {"unk_token", nullptr},   {"fuse_unk", false},
+          {"byte_fallback", false}, {"ignore_merges", splitter.ignore_merges}}
+          .dump();
   definition.pre_tokenizers =
       ReadPreTokenizers({&splitter.pre_tokenizer, ""}).steps;
   definition.decoders = ReadDecoders({&decoder, ""});

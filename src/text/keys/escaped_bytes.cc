@@ -53,8 +53,7 @@ Tokenizer ReadEscapedBytes(const VocabularyKeys& keys) {
   Result<WorldTokenizer> world = WorldTokenizer::FromText(text);
   if (!world.ok()) {
     const Error& error = world.error();
-    RefuseKey(StrCat("tokens: ", error.where()), error.wanted(),
-              error.given());
+    RefuseKey(StrCat("tokens: ", error.where()), error.wanted(), error.given());
   }
   return Tokenizer::World(std::move(world).Take());
 }

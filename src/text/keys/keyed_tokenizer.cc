@@ -42,9 +42,9 @@ void CheckKeyedVocabulary(const VocabularyKeys& keys) {
     }
   }
   const auto most = static_cast<int64_t>(keys.tokens.size());
-  for (const auto& [key, id] :
-       {std::pair{"bos_token_id", keys.bos}, std::pair{"eos_token_id", keys.eos},
-        std::pair{"unknown_token_id", keys.unknown}}) {
+  for (const auto& [key, id] : {std::pair{"bos_token_id", keys.bos},
+                                std::pair{"eos_token_id", keys.eos},
+                                std::pair{"unknown_token_id", keys.unknown}}) {
     if (id && (*id < 0 || *id >= most)) {
       RefuseKey(key, StrCat("0 to ", most - 1), StrCat(*id));
     }
@@ -60,9 +60,8 @@ FormatError AsOfKeys(const Error& error) {
   };
   for (const auto& [theirs, ours] : kPlaces) {
     if (!error.where().starts_with(theirs)) continue;
-    return FormatError(
-        std::string(ours) + error.where().substr(theirs.size()),
-        error.wanted(), error.given());
+    return FormatError(std::string(ours) + error.where().substr(theirs.size()),
+                       error.wanted(), error.given());
   }
   return FormatError(error.where(), error.wanted(), error.given());
 }

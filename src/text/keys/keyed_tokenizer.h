@@ -26,8 +26,8 @@ struct KeyedModel {
   /// Throws FormatError that names the key. The keys were checked.
   Tokenizer (*read)(const VocabularyKeys& keys);
 };
-Tokenizer ReadBytePairs(const VocabularyKeys& keys);    // gpt2
-Tokenizer ReadScoredPairs(const VocabularyKeys& keys);  // llama
+Tokenizer ReadBytePairs(const VocabularyKeys& keys);     // gpt2
+Tokenizer ReadScoredPairs(const VocabularyKeys& keys);   // llama
 Tokenizer ReadKeyedUnigram(const VocabularyKeys& keys);  // t5
 Tokenizer ReadEscapedBytes(const VocabularyKeys& keys);  // rwkv
 

@@ -82,12 +82,9 @@ Tokenizer ReadScoredPairs(const VocabularyKeys& keys) {
   if (definition.bpe.unknown >= 0) {
     unknown = definition.tokens[static_cast<size_t>(definition.bpe.unknown)];
   }
-  definition.parts[4] = Json{{"type", "BPE"},
-                             {"dropout", nullptr},
-                             {"unk_token", unknown},
-                             {"fuse_unk", true},
-                             {"byte_fallback", true},
-                             {"ignore_merges", false}}
+  definition.parts[4] = Json{{"type", "BPE"},         {"dropout", nullptr},
+                             {"unk_token", unknown},  {"fuse_unk", true},
+                             {"byte_fallback", true}, {"ignore_merges", false}}
                             .dump();
   return KeyedPipeline(std::move(definition));
 }
@@ -95,8 +92,8 @@ Tokenizer ReadScoredPairs(const VocabularyKeys& keys) {
 // `t5`: Unigram, without SentencePiece's compiled normaliser.
 Tokenizer ReadKeyedUnigram(const VocabularyKeys& keys) {
   if (keys.charsmap) {
-    RefuseKey("precompiled_charsmap", "none: compiled normalisers cannot be run",
-              "one");
+    RefuseKey("precompiled_charsmap",
+              "none: compiled normalisers cannot be run", "one");
   }
   if (keys.remove_extra_whitespaces.value_or(false)) {
     RefuseKey("remove_extra_whitespaces", "false", "true");

@@ -48,9 +48,9 @@ std::vector<NamedSplitter> MakeSplitters() {
                 gpt2,
                 DigitStep(false),
                 PatternStep(kThreeDigitsPattern)});
-  const Json deepseek = StepList(
-      {PatternStep(kThreeNumbersPattern), PatternStep(kHanKanaPattern),
-       PatternStep(kDeepSeekWordsPattern), ByteLevelStep(false)});
+  const Json deepseek =
+      StepList({PatternStep(kThreeNumbersPattern), PatternStep(kHanKanaPattern),
+                PatternStep(kDeepSeekWordsPattern), ByteLevelStep(false)});
   return {
       {{"gpt-2", "olmo", "mpt", "phi-2", "jais", "gigachat", "a.x-4.0",
         "mellum", "modern-bert", "trillion", "granite-docling", "exaone4",

@@ -100,7 +100,8 @@ std::vector<float> ScoresOfMerges(const PipelineDefinition& definition) {
   const size_t wanted = MergesOfScores(texts, scores).size();
   if (wanted != definition.merges.size()) {
     RefusePartOf("model.merges",
-                 StrCat("all ", wanted, " pairs of tokens that make a token, "
+                 StrCat("all ", wanted,
+                        " pairs of tokens that make a token, "
                         "as GGUF has scores in the place of merges"),
                  StrCat(definition.merges.size()));
   }
@@ -114,11 +115,11 @@ bool PutsSpaceBefore(const PipelineDefinition& definition) {
   using Normal = NormalizerStep::Kind;
   const std::vector<NormalizerStep>& steps = definition.normalizers;
   const bool prefix = !steps.empty() && steps[0].kind == Normal::kPrepend;
-  const bool fits =
-      steps.size() == (prefix ? 2 : 1) &&
-      (!prefix || steps[0].content == kSpaceMark) &&
-      steps.back().kind == Normal::kReplace && steps.back().pattern == " " &&
-      steps.back().content == kSpaceMark;
+  const bool fits = steps.size() == (prefix ? 2 : 1) &&
+                    (!prefix || steps[0].content == kSpaceMark) &&
+                    steps.back().kind == Normal::kReplace &&
+                    steps.back().pattern == " " &&
+                    steps.back().content == kSpaceMark;
   if (!fits) {
     RefusePartOf("normalizer", "U+2581 for each space, with one before a text",
                  definition.parts[0]);
@@ -202,8 +203,8 @@ VocabularyKeys KeysOfBpe(const BpeDefinition& definition) {
   PutTokens(tokens, definition.added, texts, keys);
   std::vector<PreTokenizerStep> steps;
   if (definition.split != nullptr) {
-    steps.push_back({PreTokenizerStep::Kind::kScan,
-                     definition.split->first_piece_bytes});
+    steps.push_back(
+        {PreTokenizerStep::Kind::kScan, definition.split->first_piece_bytes});
   }
   PutByteLevel(steps, definition.ignore_merges, definition.merges, texts, keys);
   return keys;

@@ -1,5 +1,5 @@
-// torch.ops.tarn.is_published, read_model_config and read_model_weights: model
-// directories, published ones among them, for the modules of Python. The tables
+// torch.ops.tarn.is_published, read_model_config and read_model_weights: models
+// by their paths, published ones among them, for the modules of Python. The tables
 // of importers/ are the only ones that know the published names.
 #include <ATen/core/List.h>
 #include <torch/library.h>
@@ -26,7 +26,7 @@ std::string PathOf(const at::Tensor& path) {
 // False where config.json cannot be read.
 bool IsPublished(const at::Tensor& path) {
   return WithTorchErrors([&] {
-    const Result<bool> published = IsPublishedDirectory(PathOf(path));
+    const Result<bool> published = IsPublishedModel(PathOf(path));
     return published.ok() && published.value();
   });
 }
@@ -62,10 +62,10 @@ void CheckOut(const std::string& name, const at::Tensor& out,
 void ReadWeightsOf(const at::Tensor& path,
                    const std::vector<std::string>& names, at::TensorList out) {
   WithTorchErrors([&] {
-    const std::string dir = PathOf(path);
-    Result<ModelConfig> config = ReadModelConfig(dir);
+    const ModelPath model(PathOf(path));
+    Result<ModelConfig> config = ReadModelConfig(model);
     if (!config.ok()) Throw(config.error());
-    const auto opened = OpenNamedWeights(dir, config.value());
+    const auto opened = OpenNamedWeights(model, config.value());
     if (!opened.ok()) Throw(opened.error());
     const WeightSource& source = *opened.value();
     if (names.size() != out.size()) {
