@@ -1,0 +1,45 @@
+// Texts under names of files: those of a model directory, or what stands for
+// them in a model that is one file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace tarn {
+
+/// What readers of config.json, tokenizer.json and their like ask for.
+/// Immutable; thread-safe.
+class TextFiles {
+ public:
+  virtual ~TextFiles() = default;
+  /// The directory or file to name in messages.
+  virtual const std::string& path() const = 0;
+  virtual bool Has(const std::string& name) const = 0;
+  /// The contents of a file of at most `max_bytes`. IoError where there is
+  /// none, FormatError where it is larger or cannot be made.
+  virtual Result<std::string> Read(const std::string& name,
+                                   uint64_t max_bytes) const = 0;
+
+  /// What messages call a file: "models/demo/config.json".
+  std::string Where(const std::string& name) const {
+    return path() + "/" + name;
+  }
+};
+
+/// The files of a directory.
+class FolderFiles final : public TextFiles {
+ public:
+  explicit FolderFiles(std::string dir) : dir_(std::move(dir)) {}
+  const std::string& path() const override { return dir_; }
+  bool Has(const std::string& name) const override;
+  Result<std::string> Read(const std::string& name,
+                           uint64_t max_bytes) const override;
+
+ private:
+  const std::string dir_;
+};
+
+}  // namespace tarn
