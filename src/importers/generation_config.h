@@ -30,10 +30,11 @@ struct PublishedGeneration {
   std::optional<PublishedSampling> sampling;
 };
 
-/// Reads the model's generation_config.json, if there is one: eos_token_id, a number
-/// or a list, and with do_sample temperature, top_k, top_p, min_p. Without an
-/// eos_token_id there, that of config.json counts if it is a published
-/// model's. Other keys are not read. FormatError names the key; IoError.
+/// Reads the model's generation_config.json, if there is one: eos_token_id, a
+/// number or a list, and with do_sample temperature, top_k, top_p, min_p.
+/// Without an eos_token_id there, that of config.json counts if it is a
+/// published model's. Other keys are not read. FormatError names the key;
+/// IoError.
 Result<PublishedGeneration> ReadGenerationConfig(const ModelPath& model);
 
 }  // namespace tarn

@@ -207,9 +207,9 @@ int Info(int argc, char** argv) {
   const Result<ModelConfig> config = ReadModelConfig(path);
   if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());
   const auto refused = CheckSupported(config.value());
-  Json facts =
-      refused ? FactsOfFiles(path, config.value(), *refused)
-              : Facts(OpenModelPath(path, {WeightType::kF32, 1, true}));
+  Json facts = refused
+                   ? FactsOfFiles(path, config.value(), *refused)
+                   : Facts(OpenModelPath(path, {WeightType::kF32, 1, true}));
   const Json training = TrainingFacts(dir);
   if (!training.is_null()) facts["training"] = training;
   Payload payload(stdout);

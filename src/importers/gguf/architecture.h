@@ -42,6 +42,9 @@ struct GgufArchitecture {
   /// named whole. It refuses what llama.cpp cannot run.
   std::vector<const char*> types = {};
   void (*keys)(const GgufExport& from, GgufKeyList& to) = nullptr;
+  /// Whether models of these types are of this architecture, where another has
+  /// some of them; null: all are.
+  bool (*fits)(const ModelConfig& config) = nullptr;
 };
 
 /// The rows of all files.

@@ -23,22 +23,6 @@ constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kGenerationName = "generation_config.json";
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
-template <typename T>
-T Taken(Result<T> result) {
-  if (!result.ok()) Throw(result.error());
-  return std::move(result).Take();
-}
-
-// The same of what is read from the model: files that it lacks are its fault.
-template <typename T>
-T Read(Result<T> result) {
-  if (result.ok() || result.error().code() != ErrorCode::kIo) {
-    return Taken(std::move(result));
-  }
-  const Error& error = result.error();
-  throw FormatError(error.where(), error.wanted(), error.given());
-}
-
 void WriteAll(const WeightSource& weights, const ConvertOptions& options,
               WeightFileOptions file, const std::string& dir,
               ConvertFolder& folder, Converted& converted) {
@@ -70,10 +54,10 @@ WeightFileOptions FileOptions(const ConvertOptions& options) {
 std::optional<std::string> Companion(const ModelPath& from,
                                      const std::string& name) {
   if (name == kTokenizerName && from.HasVocabulary()) {
-    return Read(Tokenizer::OpenAlone(from)).ToJson();
+    return OfModel(Tokenizer::OpenAlone(from)).ToJson();
   }
   if (!from.Has(name)) return std::nullopt;
-  return Read(from.Read(name, kMaxCompanionBytes));
+  return OfModel(from.Read(name, kMaxCompanionBytes));
 }
 
 }  // namespace
@@ -85,27 +69,28 @@ std::vector<std::string> ExportedModelTypes() {
 
 Converted ImportModel(const ModelPath& from, const std::string& dir,
                       const ConvertOptions& options) {
-  if (!Read(IsPublishedModel(from))) {
+  if (!OfModel(IsPublishedModel(from))) {
     throw FormatError(from.Where(kConfigName),
                       "that of a published model, with a model_type",
                       "tarn's own, which needs no import");
   }
-  ModelConfig config = Read(ReadModelConfig(from));
-  const ModelFiles files = Read(OpenModelFiles(from, config));
+  ModelConfig config = OfModel(ReadModelConfig(from));
+  const ModelFiles files = OfModel(OpenModelFiles(from, config));
   if (Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
     if (!tokenizer.ok() && !from.HasVocabulary()) {
       tokenizer = InFolder(from.path(), tokenizer.error());
     }
-    config.tokenizer = Read(std::move(tokenizer)).kind();
+    config.tokenizer = OfModel(std::move(tokenizer)).kind();
   }
-  Read(ReadGenerationConfig(from));
-  const std::string text = Read(from.Read(kConfigName, kMaxConfigBytes));
+  OfModel(ReadGenerationConfig(from));
+  const std::string text = OfModel(from.Read(kConfigName, kMaxConfigBytes));
   const WeightFileOptions file = FileOptions(options);
-  ConvertFolder folder(from.path(), dir,
-                       ConversionKey(from.path(), *files.weights, file,
-                                     ConfigToJson(config), options.build),
-                       options.overwrite);
+  ConvertFolder folder(
+      from.path(), dir,
+      ConversionKey(from.path(), WeightFileHead(*files.weights, file),
+                    ConfigToJson(config), options.build),
+      options.overwrite);
   Converted converted;
   converted.model_type = PublishedTypeOf(text);
   WriteAll(*files.weights, options, file, dir, folder, converted);
@@ -123,8 +108,8 @@ Converted ImportModel(const ModelPath& from, const std::string& dir,
 
 Converted ExportModel(const ModelPath& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options) {
-  const ModelConfig config = Read(ReadModelConfig(from));
-  const ModelFiles files = Read(OpenModelFiles(from, config));
+  const ModelConfig config = OfModel(ReadModelConfig(from));
+  const ModelFiles files = OfModel(OpenModelFiles(from, config));
   const PublishedForm form = [&] {
     Result<PublishedForm> made = Publish(config, files.weights, type);
     if (made.ok()) return std::move(made).Take();
@@ -132,10 +117,11 @@ Converted ExportModel(const ModelPath& from, const std::string& dir,
     Throw(InFolder(from.path(), made.error()));
   }();
   const WeightFileOptions file = FileOptions(options);
-  ConvertFolder folder(from.path(), dir,
-                       ConversionKey(from.path(), *form.weights, file,
-                                     form.config, options.build),
-                       options.overwrite);
+  ConvertFolder folder(
+      from.path(), dir,
+      ConversionKey(from.path(), WeightFileHead(*form.weights, file),
+                    form.config, options.build),
+      options.overwrite);
   Converted converted;
   converted.model_type = form.model_type;
   WriteAll(*form.weights, options, file, dir, folder, converted);

@@ -59,4 +59,14 @@ Converted ExportModel(const ModelPath& from, const std::string& dir,
 /// The types that ExportModel writes.
 std::vector<std::string> ExportedModelTypes();
 
+/// The model `from` as one GGUF file, which llama.cpp runs. numbers: how
+/// matrices are stored, a word of ExportedNumbers. Throws as ExportModel; a
+/// file that is there counts as a model, and an interrupted call leaves one
+/// partial file. options.stored is not read.
+Converted ExportGguf(const ModelPath& from, const std::string& path,
+                     const std::string& numbers, const ConvertOptions& options);
+
+/// "stored", "f32", ...
+std::vector<std::string> ExportedNumbers();
+
 }  // namespace tarn

@@ -227,6 +227,13 @@ void ReadEncoding(Cursor& from, GgufTensor& tensor) {
                        " that tarn reads (", GgufTypeNames(), ")"),
                 GgufTypeName(type));
   }
+  // Vectors hold single numbers in every file of llama.cpp.
+  if (tensor.shape.size() < 2 && tensor.encoding->numbers > 1) {
+    from.Refuse(begin,
+                StrCat("single numbers in tensor ", Quoted(tensor.name),
+                       ", which is no matrix"),
+                tensor.encoding->name);
+  }
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.front();
   if (row % tensor.encoding->numbers != 0) {
     from.Refuse(begin,
