@@ -509,7 +509,7 @@ def test_refusals_are_one_line_and_exit_code_3(folders, tmp_path):
 
 
 UNWRITTEN = [
-    ("mamba", dict(expand=3, intermediate_size=72), "expand: want 2, as llama.cpp runs it"),
+    ("mamba", dict(expand=3), "expand: want 2, as llama.cpp runs it"),
     ("falcon_mamba", dict(mixer_rms_eps=1e-6), "mixer_rms_eps: want layer_norm_epsilon"),
     ("mamba2", dict(n_groups=3, time_step_limit=(0.0, 0.02)), "time_step_limit: want"),
     ("falcon_h1", dict(mamba_rms_norm=True, mamba_norm_before_gate=True),
