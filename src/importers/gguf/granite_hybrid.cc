@@ -65,6 +65,9 @@ void ReadGgufGranite(GgufKeys& from, PublishedKeys& to) {
   }
   const int64_t head_dim = d_model / heads;
   to["num_attention_heads"] = heads;
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    from.Integer(key, head_dim, head_dim, head_dim);
+  }
   ReadGraniteLayers(from, layers, to);
   const int64_t inner = from.Integer("ssm.inner_size", 1, kMostSize);
   if (inner % d_model != 0) {
