@@ -4,22 +4,18 @@
 #include "config/mixer_spec.h"
 #include "core/text.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
 
-constexpr const char* kFalconEps = "attention.layer_norm_rms_epsilon";
-
 void ReadGgufFalcon(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "falcon_h1";
-  ReadGgufStack(from, to);
-  const int64_t head_dim = ReadGgufHeads(from, to);
-  to["num_key_value_heads"] =
-      from.Integer("attention.head_count_kv", 1, kMostSize,
-                   to["num_attention_heads"].get<int64_t>());
-  ReadGgufRotary(from, head_dim, /*part=*/false, to);
+  ReadGgufSizes(from, to);
+  ReadGgufHeads(from, to);
+  ReadGgufNorm(from, to);
+  ReadGgufRotary(from, to);
   to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
-  to["rms_norm_eps"] = GgufNormEps(from, kFalconEps);
   ReadGgufMamba2(from, 0, to);
   to["mamba_d_ssm"] = from.Integer("ssm.inner_size", 1, kMostSize);
   // llama.cpp norms after the gate.
@@ -64,9 +60,11 @@ void GgufFalconTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void GgufFalconKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("falcon-h1", list);
+void GgufFalconKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string name = "falcon-h1";
   const ModelConfig& config = from.config;
+  const std::vector<ModelConfig> views = MixerViews(LayerView(config, 0));
+  const ModelConfig& softmax = views.back();
   RequireNotForGguf(from, "mamba_norm_before_gate");
   RequireForGguf(
       !config.tied_head || config.embedding_factor == config.logit_factor,
@@ -74,12 +72,15 @@ void GgufFalconKeys(const GgufExport& from, GgufKeyList& list) {
       StrCat("embedding_multiplier, ", config.embedding_factor,
              ", of one matrix for both"),
       StrCat(config.logit_factor));
-  AddGgufStack(from, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  AddGgufHeads(from, to);
-  AddGgufRotary(from, PublishedInteger(from, "head_dim"), to);
-  to.F32(kFalconEps, config.norm_eps);
-  AddGgufMamba2(MixerViews(LayerView(config, 0))[0], to);
+  AddGgufSizes(from, name, to);
+  to.U32(name + ".feed_forward_length", config.d_ff);
+  to.U32(name + ".attention.head_count", softmax.n_heads);
+  to.U32(name + ".attention.head_count_kv", KeyHeadsOf(softmax));
+  to.U32(name + ".attention.key_length", softmax.d_key);
+  to.U32(name + ".attention.value_length", softmax.d_value);
+  to.F32(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
+  AddHybridRotary(from, name, softmax.d_key, to);
+  AddGgufMamba2(views.front(), name, to);
 }
 
 }  // namespace

@@ -11,8 +11,6 @@
 namespace tarn {
 namespace {
 
-constexpr const char* kGraniteEps = "attention.layer_norm_rms_epsilon";
-
 // The layers with attention are those with heads of keys, which all have the
 // same number. Biases are those of the first layer of each type.
 void ReadGraniteLayers(GgufKeys& from, int64_t layers, PublishedKeys& to) {
@@ -58,14 +56,18 @@ void ReadGraniteParts(GgufKeys& from, PublishedKeys& to) {
 
 void ReadGgufGranite(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "granitemoehybrid";
-  const int64_t layers = ReadGgufStack(from, to);
+  const int64_t layers = ReadGgufSizes(from, to);
   const int64_t d_model = to["hidden_size"].get<int64_t>();
-  const int64_t head_dim = ReadGgufHeads(from, to);
-  if (head_dim * to["num_attention_heads"].get<int64_t>() != d_model) {
-    from.Refuse("attention.key_length", "embedding_length / head_count",
-                StrCat(head_dim));
+  const int64_t heads = from.Integer("attention.head_count", 1, kMostSize);
+  if (d_model % heads != 0) {
+    from.Refuse("attention.head_count", StrCat("a divisor of ", d_model),
+                StrCat(heads));
   }
-  to.erase("head_dim");  // of no file of the type
+  const int64_t head_dim = d_model / heads;
+  to["num_attention_heads"] = heads;
+  for (const char* key : {"attention.key_length", "attention.value_length"}) {
+    from.Integer(key, head_dim, head_dim, head_dim);
+  }
   ReadGraniteLayers(from, layers, to);
   const int64_t inner = from.Integer("ssm.inner_size", 1, kMostSize);
   if (inner % d_model != 0) {
@@ -75,7 +77,7 @@ void ReadGgufGranite(GgufKeys& from, PublishedKeys& to) {
   }
   to["mamba_expand"] = inner / d_model;
   ReadGraniteParts(from, to);
-  to["rms_norm_eps"] = GgufNormEps(from, kGraniteEps);
+  ReadGgufNorm(from, to);
   to["embedding_multiplier"] = GraniteFactor(from, "embedding_scale", 1.0);
   to["residual_multiplier"] = GraniteFactor(from, "residual_scale", 1.0);
   to["logits_scaling"] = GraniteFactor(from, "logit_scale", 1.0);
@@ -83,7 +85,9 @@ void ReadGgufGranite(GgufKeys& from, PublishedKeys& to) {
       from, "attention.scale", 1.0 / std::sqrt(static_cast<double>(head_dim)));
   const bool rotary = from.Flag("rope.scaling.finetuned", true);
   to["position_embedding_type"] = rotary ? "rope" : "nope";
-  ReadGgufRotary(from, head_dim, /*part=*/false, to);
+  to["head_dim"] = head_dim;
+  ReadGgufRotary(from, to);
+  to.erase("head_dim");  // of no file of the type
 }
 
 // Rows of gates and ups, by experts where there are any.
@@ -157,18 +161,21 @@ void GgufGraniteTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void AddGraniteParts(const GgufExport& from, GgufArchitectureKeys& to) {
+void AddGraniteParts(const GgufExport& from, const std::string& own,
+                     GgufKeyList& to) {
   const int64_t experts = PublishedInteger(from, "num_local_experts");
   const int64_t shared = PublishedInteger(from, "shared_intermediate_size");
-  if (experts == 0) return to.U32("feed_forward_length", shared);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  to.U32("expert_count", experts);
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
-  to.U32("expert_shared_feed_forward_length", shared);
+  const std::string width = own + "feed_forward_length";
+  if (experts == 0) return to.U32(width, shared);
+  to.U32(width, PublishedInteger(from, "intermediate_size"));
+  to.U32(own + "expert_count", experts);
+  to.U32(own + "expert_used_count",
+         PublishedInteger(from, "num_experts_per_tok"));
+  to.U32(own + "expert_shared_feed_forward_length", shared);
 }
 
-void GgufGraniteKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("granitehybrid", list);
+void GgufGraniteKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string name = "granitehybrid", own = name + ".";
   const ModelConfig& config = from.config;
   const ModelConfig mamba = FirstView(config, "mamba2");
   const ModelConfig softmax = FirstView(config, "full");
@@ -177,27 +184,27 @@ void GgufGraniteKeys(const GgufExport& from, GgufKeyList& list) {
   const int64_t inner = mamba.n_heads * mamba.d_value;
   RequireForGguf(inner == 2 * config.d_model, "mamba_expand", "2",
                  StrCat(inner, " channels of ", config.d_model));
-  AddGgufStack(from, to);
-  AddGraniteParts(from, to);
-  to.U32("attention.head_count", softmax.n_heads);
+  AddGgufSizes(from, name, to);
+  AddGraniteParts(from, own, to);
+  to.U32(own + "attention.head_count", softmax.n_heads);
   std::vector<int64_t> heads;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     heads.push_back(HasMixer(config, i, "full") ? KeyHeadsOf(softmax) : 0);
   }
-  to.I32s("attention.head_count_kv", heads);
-  to.F32(kGraniteEps, config.norm_eps);
-  to.F32("attention.scale", PublishedReal(from, "attention_multiplier"));
-  to.F32("embedding_scale", config.embedding_factor);
-  to.F32("residual_scale", config.residual_factor);
-  to.F32("logit_scale", 1.0 / config.logit_factor);
+  to.I32s(own + "attention.head_count_kv", heads);
+  to.F32(own + "attention.layer_norm_rms_epsilon", config.norm_eps);
+  to.F32(own + "attention.scale", PublishedReal(from, "attention_multiplier"));
+  to.F32(own + "embedding_scale", config.embedding_factor);
+  to.F32(own + "residual_scale", config.residual_factor);
+  to.F32(own + "logit_scale", 1.0 / config.logit_factor);
   const bool rotary = config.positions == Positions::kRotary;
-  to.Bool("rope.scaling.finetuned", rotary);
+  to.Bool(own + "rope.scaling.finetuned", rotary);
   if (rotary) {
-    AddGgufRotary(from, softmax.d_key, to);
+    AddHybridRotary(from, name, softmax.d_key, to);
   } else {
-    to.U32("rope.dimension_count", config.d_model / softmax.n_heads);
+    to.U32(own + "rope.dimension_count", config.d_model / softmax.n_heads);
   }
-  AddGgufMamba2(mamba, to);
+  AddGgufMamba2(mamba, name, to);
 }
 
 }  // namespace

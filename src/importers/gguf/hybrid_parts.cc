@@ -1,84 +1,14 @@
 #include "importers/gguf/hybrid_parts.h"
 
-#include <charconv>
-#include <cmath>
-
-#include "config/bounds.h"
 #include "core/text.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
 
-// Of convert_hf_to_gguf.py, for models whose state has one size.
-constexpr int64_t kAnyLength = int64_t{1} << 20;
 constexpr int64_t kMostExperts = 1 << 16;
 
-// 1e-5 of a file is the float32 next to it; the decimal number was meant.
-double ShortestDecimal(double value) {
-  const float stored = static_cast<float>(value);
-  if (static_cast<double>(stored) != value) return value;
-  char text[32];
-  const auto end = std::to_chars(text, text + sizeof(text), stored).ptr;
-  double shortest = value;
-  std::from_chars(text, end, shortest);
-  return shortest;
-}
-
 }  // namespace
-
-double GgufNormEps(GgufKeys& from, const char* key) {
-  return ShortestDecimal(from.Real(key));
-}
-
-int64_t ReadGgufStack(GgufKeys& from, PublishedKeys& to, int64_t later) {
-  const int64_t blocks =
-      from.Integer("block_count", later + 1, later + kMaxLayers);
-  to["hidden_size"] = from.Integer("embedding_length", 1, kMostSize);
-  to["num_hidden_layers"] = blocks - later;
-  to["tie_word_embeddings"] = !from.HasTensor("output.weight");
-  from.Ignore({"context_length", "vocab_size"});
-  return blocks - later;
-}
-
-int64_t ReadGgufHeads(GgufKeys& from, PublishedKeys& to) {
-  const int64_t heads = from.Integer("attention.head_count", 1, kMostSize);
-  const int64_t d_model = to["hidden_size"].get<int64_t>();
-  const int64_t width =
-      from.Integer("attention.key_length", 1, kMostSize, d_model / heads);
-  const int64_t values =
-      from.Integer("attention.value_length", 1, kMostSize, width);
-  if (values != width) {
-    from.Refuse("attention.value_length", StrCat("key_length, ", width),
-                StrCat(values));
-  }
-  to["num_attention_heads"] = heads;
-  to["head_dim"] = width;
-  return width;
-}
-
-int64_t ReadGgufRotary(GgufKeys& from, int64_t head_dim, bool part,
-                       PublishedKeys& to) {
-  const int64_t channels =
-      from.Integer("rope.dimension_count", part ? 2 : 1, head_dim, head_dim);
-  if (!part && channels != head_dim) {
-    from.Refuse("rope.dimension_count", StrCat(head_dim, ", all of a head"),
-                StrCat(channels));
-  }
-  PublishedKeys rope = {
-      {"rope_type", "default"},
-      {"rope_theta", ShortestDecimal(from.Real("rope.freq_base", 10000.0))}};
-  if (part) rope["partial_rotary_factor"] = FactorOf(channels, head_dim);
-  const std::string type = from.Text("rope.scaling.type", "none");
-  if (type == "linear") {
-    rope["rope_type"] = "linear";
-    rope["factor"] = ShortestDecimal(from.Real("rope.scaling.factor"));
-  } else if (type != "none") {
-    from.Refuse("rope.scaling.type", "'none' or 'linear'", Quoted(type));
-  }
-  to["rope_parameters"] = std::move(rope);
-  return channels;
-}
 
 void ReadGgufExperts(GgufKeys& from, const char* experts, PublishedKeys& to) {
   const int64_t count = from.Integer("expert_count", 1, kMostExperts);
@@ -178,30 +108,16 @@ void RequireNotForGguf(const GgufExport& from, const char* key) {
   RequireForGguf(!from.published.value(key, false), key, "false", "true");
 }
 
-void AddGgufStack(const GgufExport& from, GgufArchitectureKeys& to) {
-  to.U32("block_count", PublishedInteger(from, "num_hidden_layers"));
-  to.U32("context_length", kAnyLength);
-  to.U32("embedding_length", PublishedInteger(from, "hidden_size"));
+void AddHybridRotary(const GgufExport& from, const std::string& architecture,
+                     int64_t width, GgufKeyList& to) {
+  RequireForGguf(from.config.rotary_scaling != RotaryScalingKind::kLlama3,
+                 "rope_parameters", "other frequencies than llama3's",
+                 "those of llama3");
+  AddGgufRotaryKeys(from, architecture, width, to);
 }
 
-void AddGgufHeads(const GgufExport& from, GgufArchitectureKeys& to) {
-  to.U32("attention.head_count", PublishedInteger(from, "num_attention_heads"));
-  to.U32("attention.head_count_kv",
-         PublishedInteger(from, "num_key_value_heads"));
-  to.U32("attention.key_length", PublishedInteger(from, "head_dim"));
-  to.U32("attention.value_length", PublishedInteger(from, "head_dim"));
-}
-
-void AddGgufRotary(const GgufExport& from, int64_t channels,
-                   GgufArchitectureKeys& to) {
-  RequireForGguf(from.config.rotary_scaling == RotaryScalingKind::kNone,
-                 "rope_parameters", "frequencies that are not scaled",
-                 "scaled ones");
-  to.F32("rope.freq_base", from.config.rotary_base);
-  to.U32("rope.dimension_count", channels);
-}
-
-void AddGgufMamba2(const ModelConfig& view, GgufArchitectureKeys& to) {
+void AddGgufMamba2(const ModelConfig& view, const std::string& architecture,
+                   GgufKeyList& to) {
   const double least = KeyOf<double>(view, "least_step");
   const double most = KeyOf<double>(view, "most_step");
   RequireForGguf(least == 0.0 && most == 0.0, "time_step_limit",
@@ -210,11 +126,12 @@ void AddGgufMamba2(const ModelConfig& view, GgufArchitectureKeys& to) {
                       KeyOf<bool>(view, "recurrent_out_bias");
   RequireForGguf(!biases, "use_bias", "products of Mamba-2 without biases",
                  "biases");
-  to.U32("ssm.conv_kernel", KeyOf<int64_t>(view, "conv_width"));
-  to.U32("ssm.inner_size", view.n_heads * view.d_value);
-  to.U32("ssm.state_size", view.d_key);
-  to.U32("ssm.time_step_rank", view.n_heads);
-  to.U32("ssm.group_count", KeyHeadsOf(view));
+  const std::string own = architecture + ".ssm.";
+  to.U32(own + "conv_kernel", KeyOf<int64_t>(view, "conv_width"));
+  to.U32(own + "inner_size", view.n_heads * view.d_value);
+  to.U32(own + "state_size", view.d_key);
+  to.U32(own + "time_step_rank", view.n_heads);
+  to.U32(own + "group_count", KeyHeadsOf(view));
 }
 
 }  // namespace tarn

@@ -10,8 +10,8 @@ namespace {
 constexpr const char* kMambaEps = "attention.layer_norm_rms_epsilon";
 
 void ReadGgufMambaStack(GgufKeys& from, PublishedKeys& to) {
-  ReadGgufStack(from, to);
-  to["layer_norm_epsilon"] = GgufNormEps(from, kMambaEps);
+  ReadGgufSizes(from, to);
+  to["layer_norm_epsilon"] = from.Real(kMambaEps);
   to["conv_kernel"] = from.Integer("ssm.conv_kernel", 1, kMostSize);
   to["state_size"] = from.Integer("ssm.state_size", 1, kMostSize);
   to["use_bias"] = from.HasTensor("blk.0.ssm_in.bias");
@@ -89,15 +89,15 @@ void GgufMamba2Tensors(const ModelConfig& config, GgufTensors& tensors) {
 }
 
 // Keys without a meaning that llama.cpp asks for.
-void AddGgufMambaStack(const GgufExport& from, GgufArchitectureKeys& to) {
-  AddGgufStack(from, to);
-  to.U32("feed_forward_length", 0);
-  to.U32("attention.head_count", 0);
-  to.F32(kMambaEps, from.config.norm_eps);
+void AddGgufMambaStack(const GgufExport& from, const std::string& own,
+                       GgufKeyList& to) {
+  to.U32(own + "feed_forward_length", 0);
+  to.U32(own + "attention.head_count", 0);
+  to.F32(own + kMambaEps, from.config.norm_eps);
 }
 
-void GgufMambaKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("mamba", list);
+void GgufMambaKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string own = "mamba.";
   const ModelConfig& config = from.config;
   const int64_t channels = config.n_heads * config.d_value;
   RequireForGguf(channels == 2 * config.d_model, "expand", "2",
@@ -110,18 +110,19 @@ void GgufMambaKeys(const GgufExport& from, GgufKeyList& list) {
                    StrCat("layer_norm_epsilon, ", config.norm_eps),
                    StrCat(eps));
   }
-  AddGgufMambaStack(from, to);
-  to.U32("ssm.conv_kernel", PublishedInteger(from, "conv_kernel"));
-  to.U32("ssm.inner_size", channels);
-  to.U32("ssm.state_size", config.d_key);
-  to.U32("ssm.time_step_rank", PublishedInteger(from, "time_step_rank"));
-  to.Bool("ssm.dt_b_c_rms", normed);
+  AddGgufSizes(from, "mamba", to);
+  AddGgufMambaStack(from, own, to);
+  to.U32(own + "ssm.conv_kernel", PublishedInteger(from, "conv_kernel"));
+  to.U32(own + "ssm.inner_size", channels);
+  to.U32(own + "ssm.state_size", config.d_key);
+  to.U32(own + "ssm.time_step_rank", PublishedInteger(from, "time_step_rank"));
+  to.Bool(own + "ssm.dt_b_c_rms", normed);
 }
 
-void GgufMamba2Keys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("mamba2", list);
-  AddGgufMambaStack(from, to);
-  AddGgufMamba2(from.config, to);
+void GgufMamba2Keys(const GgufExport& from, GgufKeyList& to) {
+  AddGgufSizes(from, "mamba2", to);
+  AddGgufMambaStack(from, "mamba2.", to);
+  AddGgufMamba2(from.config, "mamba2", to);
 }
 
 }  // namespace

@@ -5,12 +5,12 @@
 
 #include "core/text.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/qwen_delta.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
 
-constexpr const char* kQwenEps = "attention.layer_norm_rms_epsilon";
 constexpr const char* kSections = "rope.dimension_sections";
 
 // Layers of softmax attention: those that the file lists, of all its layers, or
@@ -56,14 +56,28 @@ void CheckQwenSections(GgufKeys& from, int64_t pairs) {
               StrCat("none for some of them"));
 }
 
-void ReadQwenBlocks(GgufKeys& from, PublishedKeys& to, int64_t later) {
-  const int64_t layers = ReadGgufStack(from, to, later);
-  const int64_t head_dim = ReadGgufHeads(from, to);
-  to["num_key_value_heads"] =
-      from.Integer("attention.head_count_kv", 1, kMostSize,
-                   to["num_attention_heads"].get<int64_t>());
-  to["rms_norm_eps"] = GgufNormEps(from, kQwenEps);
-  const int64_t channels = ReadGgufRotary(from, head_dim, /*part=*/true, to);
+// Some channels of a head rotate; returns their number.
+int64_t ReadQwenRotary(GgufKeys& from, int64_t head_dim, PublishedKeys& to) {
+  const int64_t channels =
+      from.Integer("rope.dimension_count", 2, head_dim, head_dim);
+  const double base = from.Real("rope.freq_base", 10000.0);
+  PublishedKeys rope = GgufScaling(from, base, channels);
+  rope["rope_theta"] = base;
+  rope["partial_rotary_factor"] = FactorOf(channels, head_dim);
+  to["rope_parameters"] = std::move(rope);
+  return channels;
+}
+
+// The last of the file's layers predict later tokens and are left out.
+void ReadQwenBlocks(GgufKeys& from, PublishedKeys& to) {
+  const int64_t blocks = ReadGgufSizes(from, to);
+  const int64_t later = from.Integer("nextn_predict_layers", 0, blocks - 1, 0);
+  const int64_t layers = blocks - later;
+  ReadGgufHeads(from, to);
+  ReadGgufNorm(from, to);
+  to["num_hidden_layers"] = layers;
+  const int64_t channels =
+      ReadQwenRotary(from, to["head_dim"].get<int64_t>(), to);
   CheckQwenSections(from, channels / 2);
   const std::vector<bool> full = QwenFullLayers(from, layers, later);
   to["layer_types"] = PublishedKeys::array();
@@ -88,154 +102,26 @@ void ReadQwenBlocks(GgufKeys& from, PublishedKeys& to, int64_t later) {
   to["linear_conv_kernel_dim"] = from.Integer("ssm.conv_kernel", 1, kMostSize);
 }
 
-int64_t LaterLayers(GgufKeys& from) {
-  return from.Integer("nextn_predict_layers", 0, 64, 0);
-}
-
 void ReadGgufQwen35(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_5_text";
-  ReadQwenBlocks(from, to, LaterLayers(from));
+  ReadQwenBlocks(from, to);
   to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
 }
 
 void ReadGgufQwen35Moe(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_5_moe_text";
-  ReadQwenBlocks(from, to, LaterLayers(from));
+  ReadQwenBlocks(from, to);
   ReadGgufExperts(from, "num_experts", to);
 }
 
 void ReadGgufQwenNext(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_next";
-  ReadQwenBlocks(from, to, LaterLayers(from));
+  ReadQwenBlocks(from, to);
   ReadGgufExperts(from, "num_experts", to);
 }
 
-// Value heads in the order of the published files, those of a key head one
-// after the other; llama.cpp has the first of each key head, then the second.
-template <typename Cut>
-std::vector<WeightPart> ByKeyHeads(int64_t key_heads, int64_t each,
-                                   int64_t width, const Cut& cut) {
-  std::vector<WeightPart> heads;
-  for (int64_t k = 0; k < key_heads; ++k) {
-    for (int64_t j = 0; j < each; ++j) {
-      const int64_t first = (j * key_heads + k) * width;
-      heads.push_back(cut(WeightRange{first, first + width}));
-    }
-  }
-  return heads;
-}
-
-// The tensors of one layer of Gated DeltaNet.
-class QwenDelta {
- public:
-  QwenDelta(const ModelConfig& view, std::string theirs, std::string own,
-            GgufTensors& tensors)
-      : theirs_(std::move(theirs)),
-        own_(std::move(own)),
-        tensors_(tensors),
-        d_model_(view.d_model),
-        heads_(view.n_heads),
-        key_heads_(KeyHeadsOf(view)),
-        each_(heads_ / key_heads_),
-        d_key_(view.d_key),
-        d_value_(view.d_value),
-        width_(KeyOf<int64_t>(view, "conv_width")) {}
-
-  // Rows and channels of values change their order.
-  void MoveTiled() {
-    const WeightPart qkv =
-        tensors_(own_ + "attn_qkv.weight", {channels(), d_model_});
-    Add("in_proj_qkv.weight", WithTiledValues(qkv));
-    Add("in_proj_z.weight",
-        Tiled(tensors_(own_ + "attn_gate.weight", {values(), d_model_}),
-              d_value_));
-    Add("in_proj_b.weight",
-        Tiled(tensors_(own_ + "ssm_beta.weight", {heads_, d_model_}), 1));
-    Add("in_proj_a.weight",
-        Tiled(tensors_(own_ + "ssm_alpha.weight", {heads_, d_model_}), 1));
-    Add("A_log", Tiled(GgufRates(tensors_, own_ + "ssm_a", {heads_}), 1));
-    Add("dt_bias", Tiled(tensors_(own_ + "ssm_dt.bias", {heads_}), 1));
-    const WeightPart kernels =
-        tensors_(own_ + "ssm_conv1d.weight", {channels(), width_});
-    Add("conv1d.weight",
-        WithTiledValues(kernels).Reshaped({channels(), 1, width_}));
-    const WeightPart out =
-        tensors_(own_ + "ssm_out.weight", {d_model_, values()});
-    const auto columns = [&](WeightRange range) { return out.Columns(range); };
-    Add("out_proj.weight", IsTiled()
-                               ? WeightPart::Beside(ByKeyHeads(
-                                     key_heads_, each_, d_value_, columns))
-                               : out);
-    tensors_.Move(theirs_ + "norm.weight", own_ + "ssm_norm.weight");
-  }
-
-  // The published rows come by key heads; the file has all queries, all keys,
-  // all values, and the gates apart. Files of the first converters have the
-  // published matrix.
-  void MovePacked() {
-    const int64_t group = each_ * d_value_;
-    const std::string fused = theirs_ + "in_proj_qkvz.weight";
-    if (!tensors_.writes() && tensors_.Has(fused, own_ + "ssm_in.weight")) {
-      tensors_.Move(fused, own_ + "ssm_in.weight");
-    } else {
-      const WeightPart qkv =
-          tensors_(own_ + "attn_qkv.weight", {channels(), d_model_});
-      const WeightPart gates =
-          tensors_(own_ + "attn_gate.weight", {values(), d_model_});
-      std::vector<WeightPart> rows;
-      const auto add = [&](const WeightPart& part, int64_t first,
-                           int64_t count) {
-        rows.push_back(part.Rows({first, first + count}));
-      };
-      for (int64_t k = 0; k < key_heads_; ++k) {
-        add(qkv, k * d_key_, d_key_);
-        add(qkv, keys() + k * d_key_, d_key_);
-        add(qkv, 2 * keys() + k * group, group);
-        add(gates, k * group, group);
-      }
-      Add("in_proj_qkvz.weight", WeightPart::Stacked(rows));
-    }
-    tensors_.Move(theirs_ + "in_proj_ba.weight", own_ + "ssm_ba.weight");
-    Add("A_log", GgufRates(tensors_, own_ + "ssm_a", {heads_}));
-    tensors_.Move(theirs_ + "dt_bias", own_ + "ssm_dt.bias");
-    tensors_.MoveAs(theirs_ + "conv1d.weight", own_ + "ssm_conv1d.weight",
-                    {channels(), 1, width_}, {channels(), width_});
-    tensors_.Move(theirs_ + "norm.weight", own_ + "ssm_norm.weight");
-    tensors_.Move(theirs_ + "out_proj.weight", own_ + "ssm_out.weight");
-  }
-
- private:
-  int64_t keys() const { return key_heads_ * d_key_; }
-  int64_t values() const { return heads_ * d_value_; }
-  int64_t channels() const { return 2 * keys() + values(); }
-  bool IsTiled() const { return each_ > 1 && key_heads_ > 1; }
-  void Add(const char* name, WeightPart part) {
-    tensors_.Add(theirs_ + name, std::move(part));
-  }
-  WeightPart Tiled(const WeightPart& part, int64_t width) const {
-    if (!IsTiled()) return part;
-    return WeightPart::Stacked(
-        ByKeyHeads(key_heads_, each_, width,
-                   [&](WeightRange range) { return part.Rows(range); }));
-  }
-  // Of rows of queries, keys and values.
-  WeightPart WithTiledValues(const WeightPart& part) const {
-    if (!IsTiled()) return part;
-    return WeightPart::Stacked(
-        {part.Rows({0, 2 * keys()}),
-         Tiled(part.Rows({2 * keys(), channels()}), d_value_)});
-  }
-
-  const std::string theirs_, own_;
-  GgufTensors& tensors_;
-  const int64_t d_model_, heads_, key_heads_, each_, d_key_, d_value_, width_;
-};
-
-void MoveQwenNorm(const std::string& theirs, const std::string& own,
-                  int64_t width, GgufTensors& tensors) {
-  tensors.Add(theirs + ".weight",
-              tensors(own + ".weight", {width}).Shifted(-1.0f));
-}
+// What the converter adds to weights of norms.
+constexpr float kQwenShift = 1.0f;
 
 void MoveQwenSoftmax(const ModelConfig& view, const std::string& theirs,
                      const std::string& own, GgufTensors& tensors) {
@@ -243,8 +129,10 @@ void MoveQwenSoftmax(const ModelConfig& view, const std::string& theirs,
   tensors.MoveLinear(theirs + "k_proj", own + "attn_k");
   tensors.MoveLinear(theirs + "v_proj", own + "attn_v");
   tensors.MoveLinear(theirs + "o_proj", own + "attn_output");
-  MoveQwenNorm(theirs + "q_norm", own + "attn_q_norm", view.d_key, tensors);
-  MoveQwenNorm(theirs + "k_norm", own + "attn_k_norm", view.d_key, tensors);
+  AddGgufNorm(theirs + "q_norm", own + "attn_q_norm", view.d_key, kQwenShift,
+              tensors);
+  AddGgufNorm(theirs + "k_norm", own + "attn_k_norm", view.d_key, kQwenShift,
+              tensors);
 }
 
 // Experts one by one, as published files have them; some files hold gates and
@@ -301,20 +189,17 @@ void MoveQwenParts(const ModelConfig& view, const std::string& theirs,
 
 template <bool kPacked>
 void GgufQwenTensors(const ModelConfig& config, GgufTensors& tensors) {
-  tensors.Move("model.embed_tokens.weight", "token_embd.weight");
-  tensors.MoveIf("lm_head.weight", "output.weight");
-  MoveQwenNorm("model.norm", "output_norm", config.d_model, tensors);
+  AddGgufEnds(config, kQwenShift, tensors);
   for (int64_t i = 0; i < config.n_layers; ++i) {
     const ModelConfig view = LayerView(config, i);
     const std::string theirs = StrCat("model.layers.", i, ".");
     const std::string own = StrCat("blk.", i, ".");
-    MoveQwenNorm(theirs + "input_layernorm", own + "attn_norm", config.d_model,
-                 tensors);
-    MoveQwenNorm(theirs + "post_attention_layernorm",
-                 own + "post_attention_norm", config.d_model, tensors);
+    AddGgufNorm(theirs + "input_layernorm", own + "attn_norm", view.d_model,
+                kQwenShift, tensors);
+    AddGgufNorm(theirs + "post_attention_layernorm",
+                own + "post_attention_norm", view.d_model, kQwenShift, tensors);
     if (view.attention == MixerKind("gdn")) {
-      QwenDelta delta(view, theirs + "linear_attn.", own, tensors);
-      kPacked ? delta.MovePacked() : delta.MoveTiled();
+      MoveQwenDelta(view, kPacked, theirs + "linear_attn.", own, tensors);
     } else {
       MoveQwenSoftmax(view, theirs + "self_attn.", own, tensors);
     }
@@ -342,81 +227,89 @@ int64_t QwenInterval(const std::vector<bool>& recurrent) {
   return 0;
 }
 
-void AddQwenLayers(const ModelConfig& config, GgufArchitectureKeys& to) {
+void AddQwenLayers(const ModelConfig& config, const std::string& own,
+                   GgufKeyList& to) {
   std::vector<bool> recurrent;
   for (int64_t i = 0; i < config.n_layers; ++i) {
     recurrent.push_back(HasMixer(config, i, "gdn"));
   }
   const int64_t interval = QwenInterval(recurrent);
-  to.Bools("attention.recurrent_layers", recurrent);
-  if (interval > 0) to.U32("full_attention_interval", interval);
+  to.Bools(own + "attention.recurrent_layers", recurrent);
+  if (interval > 0) to.U32(own + "full_attention_interval", interval);
 }
 
-void AddQwenKeys(const GgufExport& from, GgufArchitectureKeys& to) {
-  const ModelConfig& config = from.config;
+int64_t QwenRotatedWidth(const ModelConfig& config) {
   const ModelConfig softmax = FirstView(config, "full");
-  const ModelConfig delta = FirstView(config, "gdn");
+  const int64_t part = KeyOf<int64_t>(softmax, "rotary_width");
+  return part > 0 ? part : softmax.d_key;
+}
+
+void AddQwenKeys(const GgufExport& from, const std::string& name,
+                 GgufKeyList& to) {
+  const std::string own = name + ".";
+  const ModelConfig& config = from.config;
   RequireNotForGguf(from, "attention_bias");
   const int64_t d_key = PublishedInteger(from, "linear_key_head_dim");
   const int64_t d_value = PublishedInteger(from, "linear_value_head_dim");
   RequireForGguf(d_key == d_value, "linear_value_head_dim",
                  StrCat("linear_key_head_dim, ", d_key), StrCat(d_value));
-  AddGgufStack(from, to);
-  AddGgufHeads(from, to);
-  const int64_t part = KeyOf<int64_t>(softmax, "rotary_width");
-  AddGgufRotary(from, part > 0 ? part : softmax.d_key, to);
-  to.F32(kQwenEps, config.norm_eps);
-  AddQwenLayers(config, to);
+  AddGgufSizes(from, name, to);
+  AddGgufHeads(from, name, to);
+  AddHybridRotary(from, name, QwenRotatedWidth(config), to);
+  to.F32(own + "attention.layer_norm_rms_epsilon", config.norm_eps);
+  AddQwenLayers(config, own, to);
+  const auto put = [&](const char* key, int64_t value) {
+    to.U32(StrCat(own, "ssm.", key), value);
+  };
   const int64_t heads = PublishedInteger(from, "linear_num_value_heads");
-  to.U32("ssm.conv_kernel", PublishedInteger(from, "linear_conv_kernel_dim"));
-  to.U32("ssm.state_size", d_key);
-  to.U32("ssm.group_count", PublishedInteger(from, "linear_num_key_heads"));
-  to.U32("ssm.time_step_rank", heads);
-  to.U32("ssm.inner_size", heads * d_value);
+  put("conv_kernel", PublishedInteger(from, "linear_conv_kernel_dim"));
+  put("state_size", d_key);
+  put("group_count", PublishedInteger(from, "linear_num_key_heads"));
+  put("time_step_rank", heads);
+  put("inner_size", heads * d_value);
 }
 
-// One after the other, the axes of a picture have a third of the angles each.
-void AddQwenSections(const ModelConfig& config, GgufArchitectureKeys& to) {
-  const ModelConfig softmax = FirstView(config, "full");
-  const int64_t part = KeyOf<int64_t>(softmax, "rotary_width");
-  const int64_t pairs = (part > 0 ? part : softmax.d_key) / 2;
-  to.I32s(kSections, {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0});
+// In turn, the axes of a picture have a third of the angles each.
+void AddQwenSections(const ModelConfig& config, const std::string& own,
+                     GgufKeyList& to) {
+  const int64_t pairs = QwenRotatedWidth(config) / 2;
+  const std::vector<int64_t> sections = {(pairs + 2) / 3, (pairs + 1) / 3,
+                                         pairs / 3, 0};
+  to.I32s(own + kSections, sections);
 }
 
-void AddQwenExperts(const GgufExport& from, GgufArchitectureKeys& to) {
-  const int64_t layers = from.config.n_layers;
-  for (int64_t i = 0; i < layers; ++i) {
+void AddQwenExperts(const GgufExport& from, const std::string& own,
+                    GgufKeyList& to) {
+  for (int64_t i = 0; i < from.config.n_layers; ++i) {
     RequireForGguf(HasPart(from.config, i, "moe"), "mlp_only_layers",
                    "experts in all layers", StrCat("none in layer ", i));
   }
   RequireForGguf(from.published.value("norm_topk_prob", true), "norm_topk_prob",
                  "true", "false");
-  to.U32("expert_count", PublishedInteger(from, "num_experts"));
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
-  to.U32("expert_feed_forward_length",
-         PublishedInteger(from, "moe_intermediate_size"));
-  to.U32("expert_shared_feed_forward_length",
-         PublishedInteger(from, "shared_expert_intermediate_size"));
+  const auto put = [&](const char* key, const char* published) {
+    to.U32(own + key, PublishedInteger(from, published));
+  };
+  put("expert_count", "num_experts");
+  put("expert_used_count", "num_experts_per_tok");
+  put("expert_feed_forward_length", "moe_intermediate_size");
+  put("expert_shared_feed_forward_length", "shared_expert_intermediate_size");
 }
 
-void GgufQwen35Keys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("qwen35", list);
-  AddQwenKeys(from, to);
-  AddQwenSections(from.config, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
+void GgufQwen35Keys(const GgufExport& from, GgufKeyList& to) {
+  AddQwenKeys(from, "qwen35", to);
+  AddQwenSections(from.config, "qwen35.", to);
+  to.U32("qwen35.feed_forward_length", from.config.d_ff);
 }
 
-void GgufQwen35MoeKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("qwen35moe", list);
-  AddQwenKeys(from, to);
-  AddQwenSections(from.config, to);
-  AddQwenExperts(from, to);
+void GgufQwen35MoeKeys(const GgufExport& from, GgufKeyList& to) {
+  AddQwenKeys(from, "qwen35moe", to);
+  AddQwenSections(from.config, "qwen35moe.", to);
+  AddQwenExperts(from, "qwen35moe.", to);
 }
 
-void GgufQwenNextKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("qwen3next", list);
-  AddQwenKeys(from, to);
-  AddQwenExperts(from, to);
+void GgufQwenNextKeys(const GgufExport& from, GgufKeyList& to) {
+  AddQwenKeys(from, "qwen3next", to);
+  AddQwenExperts(from, "qwen3next.", to);
 }
 
 }  // namespace

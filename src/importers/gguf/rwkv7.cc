@@ -19,9 +19,9 @@ constexpr int64_t kRwkvInputCount = 6;
 
 void ReadGgufRwkv7(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "rwkv7";
-  ReadGgufStack(from, to);
+  ReadGgufSizes(from, to);
   const int64_t width = from.Integer("wkv.head_size", 1, kMostSize);
-  const double eps = GgufNormEps(from, kRwkvEps);
+  const double eps = from.Real(kRwkvEps);
   const double of_head = eps * static_cast<double>(width);
   if (std::abs(of_head - kRwkvHeadEps) > kRwkvSameEps * kRwkvHeadEps) {
     from.Refuse(kRwkvEps,
@@ -139,23 +139,23 @@ void GgufRwkv7Tensors(const ModelConfig& config, GgufTensors& tensors) {
 
 // As the converter does, this writes models whose keys have an eps under the
 // root of their squared length (`fuse_norm`, 1e-6), which llama.cpp has not.
-void GgufRwkv7Keys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("rwkv7", list);
+void GgufRwkv7Keys(const GgufExport& from, GgufKeyList& to) {
+  const std::string own = "rwkv7.";
   const ModelConfig& config = from.config;
   RequireForGguf(config.input_norm, "norm_first", "true", "false");
-  const double eps = config.norm_eps * static_cast<double>(config.d_key);
-  RequireForGguf(std::abs(eps - kRwkvHeadEps) <= kRwkvSameEps * kRwkvHeadEps,
+  const double width = static_cast<double>(config.d_key);
+  RequireForGguf(std::abs(config.norm_eps * width - kRwkvHeadEps) <=
+                     kRwkvSameEps * kRwkvHeadEps,
                  "norm_eps",
-                 StrCat(kRwkvHeadEps, " / head_dim, ",
-                        kRwkvHeadEps / static_cast<double>(config.d_key)),
+                 StrCat(kRwkvHeadEps, " / head_dim, ", kRwkvHeadEps / width),
                  StrCat(config.norm_eps));
-  AddGgufStack(from, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  to.U32("attention.head_count", 0);
-  to.F32(kRwkvEps, config.norm_eps);
-  to.U32("wkv.head_size", config.d_key);
+  AddGgufSizes(from, "rwkv7", to);
+  to.U32(own + "feed_forward_length", config.d_ff);
+  to.U32(own + "attention.head_count", 0);
+  to.F32(own + kRwkvEps, config.norm_eps);
+  to.U32(own + "wkv.head_size", config.d_key);
   const auto rank = [&](const char* key, const char* theirs) {
-    to.U32(StrCat("attention.", key, "_lora_rank").c_str(),
+    to.U32(StrCat(own, "attention.", key, "_lora_rank"),
            PublishedInteger(from, theirs));
   };
   rank("decay", "decay_low_rank_dim");

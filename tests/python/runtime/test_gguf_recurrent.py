@@ -75,6 +75,8 @@ EXPERTS = dict(
     shared_expert_intermediate_size=28,
 )
 ROPE = dict(rope_type="default", rope_theta=300.0, partial_rotary_factor=0.5)
+LLAMA3 = dict(rope_type="llama3", rope_theta=300.0, factor=8.0, low_freq_factor=1.0,
+              high_freq_factor=4.0, original_max_position_embeddings=64)  # fmt: skip
 MROPE = {**ROPE, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 # Type, options, and whether llama.cpp runs them, so that they can be written.
 CASES = [
@@ -460,8 +462,9 @@ REFUSED = [
     ("falcon_h1", set_keys(attention__value_length=key_of("UINT32", 12)),
      "value_length': want key_length, 10"),
     ("falcon_h1", set_keys(rope__dimension_count=key_of("UINT32", 6)),
-     "dimension_count': want 10, all of a head"),
-    ("falcon_h1", set_keys(rope__scaling__type=key_of("STRING", "yarn")), "rope.scaling.type': want"),
+     "dimension_count': want the 10 channels of a head"),
+    ("falcon_h1", set_keys(rope__scaling__type=key_of("STRING", "longrope")),
+     "rope.scaling.type': want"),
     ("falcon_h1", set_keys(attention__scale=key_of("FLOAT32", 0.5)), "falcon-h1.attention.scale"),
     ("falcon_h1", set_tensors(lambda t: t.update({"rope_freqs.weight": torch.ones(5)})),
      "rope_freqs.weight"),
@@ -476,7 +479,7 @@ REFUSED = [
     ("qwen3_5_text", set_keys(attention__recurrent_layers=integers([True, False])),
      "recurrent_layers': want 4 flags"),
     ("qwen3_5_text", set_keys(nextn_predict_layers=key_of("UINT32", 4)),
-     "block_count': want an integer from 5"),
+     "nextn_predict_layers': want an integer from 0 to 3"),
     ("qwen3_5_text", set_keys(attention__sliding_window=key_of("UINT32", 5)),
      "attention.sliding_window"),
     ("qwen3_5_text", set_keys(ssm__time_step_rank=key_of("UINT32", 5)), "ssm|linear_num"),
@@ -509,15 +512,14 @@ def test_refusals_are_one_line_and_exit_code_3(folders, tmp_path):
 
 
 UNWRITTEN = [
-    ("mamba", dict(expand=3, intermediate_size=72), "expand: want 2, as llama.cpp runs it"),
+    ("mamba", dict(expand=3), "expand: want 2, as llama.cpp runs it"),
     ("falcon_mamba", dict(mixer_rms_eps=1e-6), "mixer_rms_eps: want layer_norm_epsilon"),
     ("mamba2", dict(n_groups=3, time_step_limit=(0.0, 0.02)), "time_step_limit: want"),
     ("falcon_h1", dict(mamba_rms_norm=True, mamba_norm_before_gate=True),
      "mamba_norm_before_gate: want false"),
     ("falcon_h1", dict(tie_word_embeddings=True, embedding_multiplier=2.0),
      "lm_head_multiplier: want embedding_multiplier"),
-    ("falcon_h1", dict(rope_parameters=dict(rope_type="linear", rope_theta=300.0, factor=2.0)),
-     "rope_parameters: want"),
+    ("falcon_h1", dict(rope_parameters=LLAMA3), "rope_parameters: want other frequencies"),
     ("granitemoehybrid", dict(mamba_expand=4, mamba_n_heads=12), "mamba_expand: want 2"),
     ("qwen3_5_text", dict(linear_value_head_dim=14), "linear_value_head_dim: want"),
     ("qwen3_next", dict(mlp_only_layers=[1]), "mlp_only_layers: want"),
