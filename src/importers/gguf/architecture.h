@@ -50,6 +50,10 @@ struct GgufArchitecture {
 /// The rows of all files.
 const std::vector<GgufArchitecture>& GgufArchitectures();
 
-std::vector<GgufArchitecture> GgufLlamaRows();  // llama.cc
+std::vector<GgufArchitecture> GgufLlamaRows();     // llama.cc
+std::vector<GgufArchitecture> GgufNemotronRows();  // nemotron_h.cc
+std::vector<GgufArchitecture> GgufLfmRows();       // lfm2.cc
+std::vector<GgufArchitecture> GgufJambaRows();     // jamba.cc
+std::vector<GgufArchitecture> GgufKimiRows();      // kimi_linear.cc
 
 }  // namespace tarn

@@ -64,7 +64,8 @@ std::string ConfigOf(const GgufArchitecture& row, const GgufFile& file,
 const std::vector<GgufArchitecture>& GgufArchitectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> rows;
-    for (const auto& some : {GgufLlamaRows()}) {
+    for (const auto& some : {GgufLlamaRows(), GgufNemotronRows(), GgufLfmRows(),
+                             GgufJambaRows(), GgufKimiRows()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

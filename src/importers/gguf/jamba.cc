@@ -1,17 +1,14 @@
 // `jamba`: conversion/jamba.py and src/models/jamba.cpp of llama.cpp. Layers
 // without heads of keys are Mamba-1, whose steps, keys and queries are normed.
 #include <algorithm>
-#include <functional>
 
 #include "core/text.h"
-#include "importers/gguf/expert_parts.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/layer_parts.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
-
-constexpr const char* kJambaGgufEps = "attention.layer_norm_rms_epsilon";
 
 // The published type knows periods alone: layers as far apart as the first two.
 // key: of the file, for the error where they are not.
@@ -35,20 +32,12 @@ void PutJambaPeriod(GgufKeys& from, const char* key,
 }
 
 void ReadJambaGgufLayers(GgufKeys& from, int64_t layers, PublishedKeys& to) {
-  const std::vector<int64_t> heads =
-      from.PerLayer("attention.head_count_kv", 0, kMostSize, layers);
   std::vector<bool> full, mixed;
-  for (int64_t i = 0; i < layers; ++i) {
-    full.push_back(heads[static_cast<size_t>(i)] > 0);
-    mixed.push_back(from.HasTensor(StrCat("blk.", i, ".ffn_gate_inp.weight")));
+  for (const int64_t heads : ReadGgufLayerHeads(from, layers, to)) {
+    mixed.push_back(
+        from.HasTensor(StrCat("blk.", full.size(), ".ffn_gate_inp.weight")));
+    full.push_back(heads > 0);
   }
-  const int64_t most = *std::max_element(heads.begin(), heads.end());
-  for (const int64_t count : heads) {
-    if (count == 0 || count == most) continue;
-    from.Refuse("attention.head_count_kv", StrCat("0 or ", most),
-                StrCat(count));
-  }
-  to["num_key_value_heads"] = std::max<int64_t>(most, 1);
   PutJambaPeriod(from, "attention.head_count_kv", full, "attn_layer_period",
                  "attn_layer_offset", to);
   PutJambaPeriod(from, "expert_count", mixed, "expert_layer_period",
@@ -60,13 +49,7 @@ void ReadJambaGgufLayers(GgufKeys& from, int64_t layers, PublishedKeys& to) {
   to["num_experts_per_tok"] = any ? chosen : 1;
 }
 
-void ReadGgufJamba(GgufKeys& from, PublishedKeys& to) {
-  to["model_type"] = "jamba";
-  const int64_t layers = ReadGgufStack(from, to);
-  ReadGgufHeads(from, to);
-  to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
-  to["rms_norm_eps"] = GgufNormEps(from, kJambaGgufEps);
-  ReadJambaGgufLayers(from, layers, to);
+void ReadJambaGgufMamba(GgufKeys& from, int64_t layers, PublishedKeys& to) {
   const int64_t inner = from.Integer("ssm.inner_size", 1, kMostSize);
   const int64_t d_model = to["hidden_size"].get<int64_t>();
   if (inner % d_model != 0) {
@@ -87,6 +70,15 @@ void ReadGgufJamba(GgufKeys& from, PublishedKeys& to) {
   to["mamba_conv_bias"] =
       block == layers || from.HasTensor(own + "ssm_conv1d.bias");
   to["mamba_proj_bias"] = from.HasTensor(own + "ssm_in.bias");
+}
+
+void ReadGgufJamba(GgufKeys& from, PublishedKeys& to) {
+  to["model_type"] = "jamba";
+  const int64_t layers = ReadGgufSizes(from, to);
+  ReadJambaGgufLayers(from, layers, to);
+  to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
+  ReadGgufNorm(from, to);
+  ReadJambaGgufMamba(from, layers, to);
 }
 
 void MoveJambaMamba(const ModelConfig& view, const std::string& theirs,
@@ -139,39 +131,31 @@ void GgufJambaTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void GgufJambaKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("jamba", list);
+void GgufJambaKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string own = "jamba.";
   const ModelConfig& config = from.config;
   const ModelConfig mamba = FirstView(config, "mamba1");
-  const ModelConfig softmax = FirstView(config, "full");
   RequireForGguf(mamba.attention == MixerKind("mamba1"), "attn_layer_period",
                  "a layer of Mamba", "none");
   const int64_t inner = mamba.n_heads * mamba.d_value;
   RequireForGguf(inner == 2 * config.d_model, "mamba_expand", "2",
                  StrCat(inner, " channels of ", config.d_model));
   RequireNotForGguf(from, "mamba_proj_bias");
-  const int64_t heads = softmax.n_heads * softmax.d_key;
-  RequireForGguf(heads == config.d_model, "head_dim",
-                 StrCat("heads that are as wide together as hidden_size, ",
-                        config.d_model),
-                 StrCat(heads));
-  AddGgufStack(from, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  to.U32("attention.head_count", softmax.n_heads);
-  std::vector<int64_t> shared;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    shared.push_back(HasMixer(config, i, "full") ? KeyHeadsOf(softmax) : 0);
-  }
-  to.I32s("attention.head_count_kv", shared);
-  to.F32(kJambaGgufEps, config.norm_eps);
-  to.U32("ssm.conv_kernel", PublishedInteger(from, "mamba_d_conv"));
-  to.U32("ssm.inner_size", inner);
-  to.U32("ssm.state_size", mamba.d_key);
-  to.U32("ssm.time_step_rank", PublishedInteger(from, "mamba_dt_rank"));
-  const int64_t experts = PublishedInteger(from, "num_experts");
-  if (experts == 1) return;
-  to.U32("expert_count", experts);
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
+  RequireFullHeads(FirstView(config, "full"), config.d_model);
+  AddGgufSizes(from, "jamba", to);
+  AddGgufLayerHeads(from, "jamba", /*widths=*/false, to);
+  const auto put = [&](const char* key, const char* published) {
+    to.U32(own + key, PublishedInteger(from, published));
+  };
+  put("feed_forward_length", "intermediate_size");
+  to.F32(own + "attention.layer_norm_rms_epsilon", config.norm_eps);
+  put("ssm.conv_kernel", "mamba_d_conv");
+  to.U32(own + "ssm.inner_size", inner);
+  put("ssm.state_size", "mamba_d_state");
+  put("ssm.time_step_rank", "mamba_dt_rank");
+  if (PublishedInteger(from, "num_experts") == 1) return;
+  put("expert_count", "num_experts");
+  put("expert_used_count", "num_experts_per_tok");
 }
 
 }  // namespace

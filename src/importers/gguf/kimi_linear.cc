@@ -5,14 +5,13 @@
 
 #include "config/bounds.h"
 #include "core/text.h"
-#include "importers/gguf/expert_parts.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/layer_parts.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
 namespace {
 
-constexpr const char* kKimiGgufEps = "attention.layer_norm_rms_epsilon";
 constexpr int64_t kKimiSigmoid = 2;  // expert_gating_func
 
 void ReadKimiGgufLatent(GgufKeys& from, PublishedKeys& to) {
@@ -45,19 +44,18 @@ void ReadKimiGgufExperts(GgufKeys& from, PublishedKeys& to) {
   from.Integer("expert_gating_func", kKimiSigmoid, kKimiSigmoid);
   from.Integer("expert_group_count", 1, 1, 1);
   from.Integer("expert_group_used_count", 1, 1, 1);
-  const double scale = from.Real("expert_weights_scale", 0.0);
-  to["routed_scaling_factor"] = scale == 0.0 ? 1.0 : scale;
+  to["routed_scaling_factor"] = GgufExpertScale(from);
   to["norm_topk_prob"] = true;
 }
 
 void ReadGgufKimi(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "kimi_linear";
-  const int64_t layers = ReadGgufStack(from, to);
+  const int64_t layers = ReadGgufSizes(from, to);
   to.erase("tie_word_embeddings");
   const int64_t heads = from.Integer("attention.head_count", 1, kMostSize);
   to["num_attention_heads"] = heads;
   to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
-  to["rms_norm_eps"] = GgufNormEps(from, kKimiGgufEps);
+  ReadGgufNorm(from, to);
   to["layer_types"] = PublishedKeys::array();
   for (const int64_t count :
        from.PerLayer("attention.head_count_kv", 0, kMostSize, layers)) {
@@ -148,9 +146,8 @@ void MoveKimiPart(const ModelConfig& view, const std::string& theirs,
     MoveGgufUnit(theirs, own, tensors);
     return;
   }
-  tensors.Move(theirs + "gate.weight", own + "ffn_gate_inp.weight");
-  tensors.Move(theirs + "gate.e_score_correction_bias",
-               own + "exp_probs_b.bias");
+  MoveGgufRouter(theirs + "gate.weight",
+                 theirs + "gate.e_score_correction_bias", own, tensors);
   MoveGgufExperts(view, theirs + "experts.", {"w1", "w3", "w2"}, own, tensors);
   constexpr const char* kShared[][2] = {{"gate_proj", "ffn_gate_shexp"},
                                         {"up_proj", "ffn_up_shexp"},
@@ -179,7 +176,8 @@ void GgufKimiTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void AddKimiGgufExperts(const GgufExport& from, GgufArchitectureKeys& to) {
+void AddKimiGgufExperts(const GgufExport& from, const std::string& own,
+                        GgufKeyList& to) {
   const ModelConfig& config = from.config;
   const ModelConfig mixed = FirstViewWithPart(config, "moe");
   RequireForGguf(mixed.feed_forward == FeedForwardOf("moe"), "mlp_layer_types",
@@ -193,51 +191,61 @@ void AddKimiGgufExperts(const GgufExport& from, GgufArchitectureKeys& to) {
                    "experts in all layers after the first that has some",
                    StrCat("none in layer ", i));
   }
-  to.U32("expert_count", PublishedInteger(from, "num_local_experts"));
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
-  to.U32("expert_feed_forward_length",
-         PublishedInteger(from, "moe_intermediate_size"));
-  to.U32("expert_shared_count", PublishedInteger(from, "n_shared_experts"));
-  to.U32("leading_dense_block_count", dense);
-  to.U32("expert_gating_func", kKimiSigmoid);
-  to.F32("expert_weights_scale", PublishedReal(from, "routed_scaling_factor"));
+  const auto put = [&](const char* key, const char* published) {
+    to.U32(own + key, PublishedInteger(from, published));
+  };
+  put("expert_count", "num_local_experts");
+  put("expert_used_count", "num_experts_per_tok");
+  put("expert_feed_forward_length", "moe_intermediate_size");
+  put("expert_shared_count", "n_shared_experts");
+  to.U32(own + "leading_dense_block_count", dense);
+  to.U32(own + "expert_gating_func", kKimiSigmoid);
+  to.F32(own + "expert_weights_scale",
+         PublishedReal(from, "routed_scaling_factor"));
 }
 
-void GgufKimiKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("kimi-linear", list);
+// Of the layers of latent attention llama.cpp keeps one head of latent keys.
+void AddKimiGgufLatent(const GgufExport& from, const std::string& own,
+                       GgufKeyList& to) {
+  const ModelConfig softmax = FirstView(from.config, "full");
+  const int64_t queries = KeyOf<int64_t>(softmax, "query_latent_width");
+  RequireForGguf(queries == 0, "q_lora_rank", "null", StrCat(queries));
+  const int64_t rank = PublishedInteger(from, "kv_lora_rank");
+  const int64_t shared = PublishedInteger(from, "qk_rope_head_dim");
+  std::vector<int64_t> heads;
+  for (int64_t i = 0; i < from.config.n_layers; ++i) {
+    heads.push_back(HasMixer(from.config, i, "full") ? 1 : 0);
+  }
+  to.U32(own + "attention.head_count", softmax.n_heads);
+  to.I32s(own + "attention.head_count_kv", heads);
+  to.U32(own + "attention.kv_lora_rank", rank);
+  to.U32(own + "attention.key_length", rank + shared);
+  to.U32(own + "attention.value_length", rank);
+  to.U32(own + "attention.key_length_mla", softmax.d_key);
+  to.U32(own + "attention.value_length_mla", softmax.d_value);
+  to.U32(own + "rope.dimension_count", shared);
+}
+
+void GgufKimiKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string own = "kimi-linear.";
   const ModelConfig& config = from.config;
-  const ModelConfig softmax = FirstView(config, "full");
   const ModelConfig delta = FirstView(config, "kda");
   for (const char* mixer : {"full", "kda"}) {
     RequireForGguf(FirstView(config, mixer).attention == MixerKind(mixer),
                    "layer_types", "layers of both types", "one type");
   }
-  RequireForGguf(delta.n_heads == softmax.n_heads, "linear_num_heads",
-                 StrCat("num_attention_heads, ", softmax.n_heads),
-                 StrCat(delta.n_heads));
-  RequireForGguf(KeyOf<int64_t>(softmax, "query_latent_width") == 0,
-                 "q_lora_rank", "null",
-                 StrCat(KeyOf<int64_t>(softmax, "query_latent_width")));
-  AddGgufStack(from, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  to.U32("attention.head_count", softmax.n_heads);
-  std::vector<int64_t> heads;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    heads.push_back(HasMixer(config, i, "full") ? 1 : 0);
-  }
-  to.I32s("attention.head_count_kv", heads);
-  to.F32(kKimiGgufEps, config.norm_eps);
-  const int64_t rank = PublishedInteger(from, "kv_lora_rank");
-  const int64_t shared = PublishedInteger(from, "qk_rope_head_dim");
-  to.U32("attention.kv_lora_rank", rank);
-  to.U32("attention.key_length", rank + shared);
-  to.U32("attention.value_length", rank);
-  to.U32("attention.key_length_mla", softmax.d_key);
-  to.U32("attention.value_length_mla", softmax.d_value);
-  to.U32("rope.dimension_count", shared);
-  to.U32("ssm.conv_kernel", PublishedInteger(from, "linear_conv_kernel_dim"));
-  to.U32("kda.head_dim", delta.d_key);
-  AddKimiGgufExperts(from, to);
+  const int64_t heads = PublishedInteger(from, "num_attention_heads");
+  RequireForGguf(delta.n_heads == heads, "linear_num_heads",
+                 StrCat("num_attention_heads, ", heads), StrCat(delta.n_heads));
+  AddGgufSizes(from, "kimi-linear", to);
+  AddKimiGgufLatent(from, own, to);
+  to.U32(own + "feed_forward_length",
+         PublishedInteger(from, "intermediate_size"));
+  to.F32(own + "attention.layer_norm_rms_epsilon", config.norm_eps);
+  to.U32(own + "ssm.conv_kernel",
+         PublishedInteger(from, "linear_conv_kernel_dim"));
+  to.U32(own + "kda.head_dim", delta.d_key);
+  AddKimiGgufExperts(from, own, to);
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include "config/bounds.h"
 #include "core/text.h"
-#include "importers/gguf/expert_parts.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/layer_parts.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
@@ -15,24 +15,16 @@ constexpr const char* kLfmGgufEps = "attention.layer_norm_rms_epsilon";
 constexpr int64_t kSigmoidGate = 2;  // expert_gating_func
 
 void ReadGgufLfmStack(GgufKeys& from, PublishedKeys& to) {
-  const int64_t layers = ReadGgufStack(from, to);
-  const int64_t head_dim = ReadGgufHeads(from, to);
-  const std::vector<int64_t> heads =
-      from.PerLayer("attention.head_count_kv", 0, kMostSize, layers);
-  const int64_t most = *std::max_element(heads.begin(), heads.end());
+  const int64_t layers = ReadGgufSizes(from, to);
   to["layer_types"] = PublishedKeys::array();
-  for (const int64_t count : heads) {
-    if (count != 0 && count != most) {
-      from.Refuse("attention.head_count_kv", StrCat("0 or ", most),
-                  StrCat(count));
-    }
-    to["layer_types"].push_back(count == 0 ? "conv" : "full_attention");
+  for (const int64_t heads : ReadGgufLayerHeads(from, layers, to)) {
+    to["layer_types"].push_back(heads == 0 ? "conv" : "full_attention");
   }
-  to["num_key_value_heads"] = std::max<int64_t>(most, 1);
-  to["norm_eps"] = GgufNormEps(from, kLfmGgufEps);
+  to["norm_eps"] = from.Real(kLfmGgufEps);
   to["conv_L_cache"] = from.Integer("shortconv.l_cache", 1, kMostSize);
   to["conv_bias"] = false;
-  ReadGgufRotary(from, head_dim, /*part=*/false, to);
+  to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
+  ReadGgufRotary(from, to);
   from.Integer("attention.sliding_window", 0, 0, 0);
   from.Want("attention.causal", true);
 }
@@ -40,14 +32,12 @@ void ReadGgufLfmStack(GgufKeys& from, PublishedKeys& to) {
 void ReadGgufLfm2(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "lfm2";
   ReadGgufLfmStack(from, to);
-  to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
   to["block_auto_adjust_ff_dim"] = false;  // the file has the width itself
 }
 
 void ReadGgufLfm2Moe(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "lfm2_moe";
   ReadGgufLfmStack(from, to);
-  to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
   to["num_experts"] = from.Integer("expert_count", 1, 4096);
   to["num_experts_per_tok"] = from.Integer("expert_used_count", 1, 256);
   to["moe_intermediate_size"] =
@@ -70,8 +60,7 @@ void MoveLfmPart(const ModelConfig& view, const std::string& theirs,
     }
     return;
   }
-  tensors.Move(theirs + "gate.weight", own + "ffn_gate_inp.weight");
-  tensors.Move(theirs + "expert_bias", own + "exp_probs_b.bias");
+  MoveGgufRouter(theirs + "gate.weight", theirs + "expert_bias", own, tensors);
   MoveGgufExperts(view, theirs + "experts.", {"w1", "w3", "w2"}, own, tensors);
 }
 
@@ -109,38 +98,27 @@ void GgufLfmTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void AddGgufLfmStack(const GgufExport& from, GgufArchitectureKeys& to) {
-  const ModelConfig& config = from.config;
-  const ModelConfig softmax = FirstView(config, "full");
+void AddGgufLfmStack(const GgufExport& from, const std::string& name,
+                     GgufKeyList& to) {
+  const ModelConfig softmax = FirstView(from.config, "full");
   RequireNotForGguf(from, "conv_bias");
-  const int64_t inner = softmax.n_heads * softmax.d_key;
-  RequireForGguf(inner == config.d_model, "head_dim",
-                 StrCat("heads that are as wide together as hidden_size, ",
-                        config.d_model),
-                 StrCat(inner));
-  to.U32("block_count", config.n_layers);
-  to.U32("context_length", 1 << 20);
-  to.U32("embedding_length", config.d_model);
-  to.U32("attention.head_count", softmax.n_heads);
-  std::vector<int64_t> heads;
-  for (int64_t i = 0; i < config.n_layers; ++i) {
-    heads.push_back(HasMixer(config, i, "full") ? KeyHeadsOf(softmax) : 0);
-  }
-  to.I32s("attention.head_count_kv", heads);
-  to.F32(kLfmGgufEps, config.norm_eps);
-  to.U32("shortconv.l_cache", PublishedInteger(from, "conv_L_cache"));
-  AddGgufRotary(from, softmax.d_key, to);
+  RequireFullHeads(softmax, from.config.d_model);
+  AddGgufSizes(from, name, to);
+  AddGgufLayerHeads(from, name, /*widths=*/false, to);
+  to.F32(StrCat(name, ".", kLfmGgufEps), from.config.norm_eps);
+  to.U32(name + ".shortconv.l_cache", PublishedInteger(from, "conv_L_cache"));
+  to.U32(name + ".feed_forward_length",
+         PublishedInteger(from, "intermediate_size"));
+  AddHybridRotary(from, name, softmax.d_key, to);
 }
 
-void GgufLfm2Keys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("lfm2", list);
-  AddGgufLfmStack(from, to);
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
+void GgufLfm2Keys(const GgufExport& from, GgufKeyList& to) {
+  AddGgufLfmStack(from, "lfm2", to);
 }
 
-void GgufLfm2MoeKeys(const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to("lfm2moe", list);
-  AddGgufLfmStack(from, to);
+void GgufLfm2MoeKeys(const GgufExport& from, GgufKeyList& to) {
+  const std::string own = "lfm2moe.";
+  AddGgufLfmStack(from, "lfm2moe", to);
   const ModelConfig mixed = FirstViewWithPart(from.config, "moe");
   RequireForGguf(mixed.feed_forward == FeedForwardOf("moe"), "num_dense_layers",
                  "a layer with experts", "none");
@@ -150,14 +128,14 @@ void GgufLfm2MoeKeys(const GgufExport& from, GgufKeyList& list) {
                  "true", "false");
   const double scale = KeyOf<double>(mixed, "router_scale");
   RequireForGguf(scale == 1.0, "routed_scaling_factor", "1", StrCat(scale));
-  to.U32("feed_forward_length", PublishedInteger(from, "intermediate_size"));
-  to.U32("expert_count", PublishedInteger(from, "num_experts"));
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
-  to.U32("expert_feed_forward_length",
-         PublishedInteger(from, "moe_intermediate_size"));
-  to.U32("leading_dense_block_count",
-         PublishedInteger(from, "num_dense_layers"));
-  to.U32("expert_gating_func", kSigmoidGate);
+  const auto put = [&](const char* key, const char* published) {
+    to.U32(own + key, PublishedInteger(from, published));
+  };
+  put("expert_count", "num_experts");
+  put("expert_used_count", "num_experts_per_tok");
+  put("expert_feed_forward_length", "moe_intermediate_size");
+  put("leading_dense_block_count", "num_dense_layers");
+  to.U32(own + "expert_gating_func", kSigmoidGate);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include "config/bounds.h"
 #include "config/feed_forward_form.h"
 #include "core/text.h"
-#include "importers/gguf/expert_parts.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/layer_parts.h"
 #include "importers/publish_parts.h"
 
 namespace tarn {
@@ -16,37 +16,21 @@ namespace {
 
 constexpr const char* kNemotronEps = "attention.layer_norm_rms_epsilon";
 constexpr const char* kNemotronOtherEps = "attention.layer_norm_epsilon";
+constexpr int64_t kNemotronContext = 1 << 20;  // of convert_hf_to_gguf.py
 
 enum class NemotronBlock : uint8_t { kMamba, kSoftmax, kPart };
 
 // By the numbers of a block: attention has heads of keys, a feed-forward part a
-// width, and Mamba-2 neither. Of blocks that predict later tokens nothing is
-// run.
-std::vector<NemotronBlock> NemotronBlocks(GgufKeys& from, int64_t blocks,
-                                          int64_t later) {
-  const std::vector<int64_t> heads =
-      from.PerLayer("attention.head_count_kv", 0, kMostSize, blocks + later);
-  const std::vector<int64_t> widths =
-      from.PerLayer("feed_forward_length", 0, kMostSize, blocks + later);
-  std::vector<NemotronBlock> all;
-  for (size_t i = 0; i < static_cast<size_t>(blocks); ++i) {
-    all.push_back(widths[i] > 0  ? NemotronBlock::kPart
-                  : heads[i] > 0 ? NemotronBlock::kSoftmax
-                                 : NemotronBlock::kMamba);
+// width, and Mamba-2 neither.
+std::vector<NemotronBlock> NemotronBlocks(const std::vector<int64_t>& heads,
+                                          const std::vector<int64_t>& widths) {
+  std::vector<NemotronBlock> blocks;
+  for (size_t i = 0; i < heads.size(); ++i) {
+    blocks.push_back(widths[i] > 0  ? NemotronBlock::kPart
+                     : heads[i] > 0 ? NemotronBlock::kSoftmax
+                                    : NemotronBlock::kMamba);
   }
-  return all;
-}
-
-// The number that all blocks have which have one.
-int64_t NemotronOne(GgufKeys& from, const char* key,
-                    const std::vector<int64_t>& values, int64_t absent) {
-  int64_t one = 0;
-  for (const int64_t value : values) {
-    if (value == 0 || value == one) continue;
-    if (one != 0) from.Refuse(key, StrCat("0 or ", one), StrCat(value));
-    one = value;
-  }
-  return one == 0 ? absent : one;
+  return blocks;
 }
 
 int64_t FirstBlock(const std::vector<NemotronBlock>& blocks,
@@ -54,47 +38,59 @@ int64_t FirstBlock(const std::vector<NemotronBlock>& blocks,
   return std::find(blocks.begin(), blocks.end(), wanted) - blocks.begin();
 }
 
-void ReadNemotronGgufExperts(GgufKeys& from, int64_t width, PublishedKeys& to) {
+void ReadNemotronGgufExperts(GgufKeys& from, int64_t blocks, int64_t width,
+                             PublishedKeys& to) {
+  const auto one = [&](const char* key, int64_t most, int64_t absent) {
+    return OneGgufNumber(from, key, from.PerLayer(key, 0, most, blocks),
+                         absent);
+  };
+  constexpr const char* kWidth = "expert_feed_forward_length";
   const int64_t experts = from.Integer("expert_count", 1, 4096);
-  const int64_t chosen =
-      NemotronOne(from, "expert_used_count",
-                  from.PerLayer("expert_used_count", 0, experts,
-                                from.Integer("block_count", 1, 2 * kMaxLayers)),
-                  1);
+  const int64_t chosen = one("expert_used_count", experts, 1);
   to["n_routed_experts"] = experts;
   to["num_experts_per_tok"] = chosen;
   to["moe_intermediate_size"] =
-      from.Has("expert_feed_forward_length")
-          ? NemotronOne(
-                from, "expert_feed_forward_length",
-                from.PerLayer("expert_feed_forward_length", 0, kMostSize,
-                              from.Integer("block_count", 1, 2 * kMaxLayers)),
-                width)
-          : width / chosen;
+      from.Has(kWidth) ? one(kWidth, kMostSize, width) : width / chosen;
   to["moe_shared_expert_intermediate_size"] =
       from.Integer("expert_shared_feed_forward_length", 1, kMostSize);
   to["norm_topk_prob"] = from.Flag("expert_weights_norm", false);
-  const double scale = from.Real("expert_weights_scale", 0.0);
-  to["routed_scaling_factor"] = scale == 0.0 ? 1.0 : scale;
+  to["routed_scaling_factor"] = GgufExpertScale(from);
   to["n_group"] = from.Integer("expert_group_count", 1, 1, 1);
   to["topk_group"] = from.Integer("expert_group_used_count", 1, 1, 1);
-  from.Ignore({"expert_shared_count"});
+  from.Ignore({"expert_shared_count", "expert_gating_func"});
   if (from.Has("moe_latent_size")) {
     to["moe_latent_size"] = from.Integer("moe_latent_size", 0, kMostSize);
   }
 }
 
+void ReadNemotronGgufMamba(GgufKeys& from, int64_t block, PublishedKeys& to) {
+  PublishedKeys mamba;
+  ReadGgufMamba2(from, block, mamba);
+  to["mamba_num_heads"] = mamba["mamba_n_heads"];
+  to["mamba_head_dim"] = mamba["mamba_d_head"];
+  to["ssm_state_size"] = mamba["mamba_d_state"];
+  to["n_groups"] = mamba["mamba_n_groups"];
+  to["conv_kernel"] = mamba["mamba_d_conv"];
+  to["use_conv_bias"] = mamba["mamba_conv_bias"];
+  to["use_bias"] = mamba["mamba_proj_bias"];
+  to["time_step_min"] = 0.0;  // llama.cpp's steps have no limit
+}
+
 void ReadGgufNemotron(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "nemotron_h";
-  const int64_t later = from.Integer("nextn_predict_layers", 0, 64, 0);
-  const int64_t count = ReadGgufStack(from, to, later);
-  const std::vector<NemotronBlock> blocks = NemotronBlocks(from, count, later);
-  ReadGgufHeads(from, to);
-  to["num_key_value_heads"] = NemotronOne(
-      from, "attention.head_count_kv",
-      from.PerLayer("attention.head_count_kv", 0, kMostSize, count + later), 1);
-  const char* eps = from.Has(kNemotronEps) ? kNemotronEps : kNemotronOtherEps;
-  to["layer_norm_epsilon"] = GgufNormEps(from, eps);
+  const int64_t all = ReadGgufSizes(from, to);
+  const int64_t later = from.Integer("nextn_predict_layers", 0, all - 1, 0);
+  std::vector<int64_t> heads = ReadGgufLayerHeads(from, all, to);
+  std::vector<int64_t> widths =
+      from.PerLayer("feed_forward_length", 0, kMostSize, all);
+  const int64_t width = OneGgufNumber(from, "feed_forward_length", widths, 1);
+  // The last blocks predict later tokens and are left out.
+  heads.resize(static_cast<size_t>(all - later));
+  widths.resize(heads.size());
+  const std::vector<NemotronBlock> blocks = NemotronBlocks(heads, widths);
+  to["num_hidden_layers"] = all - later;
+  to["layer_norm_epsilon"] =
+      from.Real(from.Has(kNemotronEps) ? kNemotronEps : kNemotronOtherEps);
   from.Ignore({kNemotronOtherEps, "rope.dimension_count", "rope.freq_base",
                "rope.scaling.finetuned"});
   const bool mixed = from.Has("expert_count");
@@ -106,20 +102,8 @@ void ReadGgufNemotron(GgufKeys& from, PublishedKeys& to) {
         : mixed                            ? "moe"
                                            : "mlp");
   }
-  PublishedKeys mamba;
-  ReadGgufMamba2(from, FirstBlock(blocks, NemotronBlock::kMamba), mamba);
-  to["mamba_num_heads"] = mamba["mamba_n_heads"];
-  to["mamba_head_dim"] = mamba["mamba_d_head"];
-  to["ssm_state_size"] = mamba["mamba_d_state"];
-  to["n_groups"] = mamba["mamba_n_groups"];
-  to["conv_kernel"] = mamba["mamba_d_conv"];
-  to["use_conv_bias"] = mamba["mamba_conv_bias"];
-  to["use_bias"] = mamba["mamba_proj_bias"];
-  to["time_step_min"] = 0.0;  // llama.cpp's steps have no limit
-  const int64_t width = NemotronOne(
-      from, "feed_forward_length",
-      from.PerLayer("feed_forward_length", 0, kMostSize, count + later), 1);
-  if (mixed) return ReadNemotronGgufExperts(from, width, to);
+  ReadNemotronGgufMamba(from, FirstBlock(blocks, NemotronBlock::kMamba), to);
+  if (mixed) return ReadNemotronGgufExperts(from, all, width, to);
   const int64_t part = FirstBlock(blocks, NemotronBlock::kPart);
   to["intermediate_size"] = width;
   to["mlp_bias"] = from.HasTensor(StrCat("blk.", part, ".ffn_up.bias"));
@@ -132,9 +116,8 @@ void MoveNemotronPart(const ModelConfig& view, const std::string& theirs,
     tensors.MoveLinear(theirs + "down_proj", own + "ffn_down");
     return;
   }
-  tensors.Move(theirs + "gate.weight", own + "ffn_gate_inp.weight");
-  tensors.Move(theirs + "gate.e_score_correction_bias",
-               own + "exp_probs_b.bias");
+  MoveGgufRouter(theirs + "gate.weight",
+                 theirs + "gate.e_score_correction_bias", own, tensors);
   MoveGgufExperts(view, theirs + "experts.", {nullptr, "up_proj", "down_proj"},
                   own, tensors);
   const std::string shared = theirs + "shared_experts.";
@@ -180,27 +163,34 @@ void GgufNemotronTensors(const ModelConfig& config, GgufTensors& tensors) {
     next();
     MoveNemotronPart(view, theirs, own, tensors);
   }
-  for (int64_t later = 0; later < 64; ++later) {
-    tensors.Skip(StrCat("blk.", block + later, "."));
+  // Further blocks predict later tokens.
+  while (!tensors.writes() &&
+         tensors.Has("", StrCat("blk.", block, ".attn_norm.weight"))) {
+    tensors.Skip(StrCat("blk.", block++, "."));
   }
 }
 
-void AddNemotronExperts(const GgufExport& from, GgufArchitectureKeys& to) {
-  to.U32("expert_count", PublishedInteger(from, "n_routed_experts"));
-  to.U32("expert_used_count", PublishedInteger(from, "num_experts_per_tok"));
-  to.U32("expert_feed_forward_length",
-         PublishedInteger(from, "moe_intermediate_size"));
-  to.U32("expert_shared_feed_forward_length",
-         PublishedInteger(from, "moe_shared_expert_intermediate_size"));
-  to.U32("expert_shared_count", 1);
-  to.U32("expert_group_count", 1);
-  to.Bool("expert_weights_norm", from.published.value("norm_topk_prob", true));
-  to.F32("expert_weights_scale", PublishedReal(from, "routed_scaling_factor"));
+void AddNemotronExperts(const GgufExport& from, const std::string& own,
+                        GgufKeyList& to) {
+  const auto put = [&](const char* key, const char* published) {
+    to.U32(own + key, PublishedInteger(from, published));
+  };
+  put("expert_count", "n_routed_experts");
+  put("expert_used_count", "num_experts_per_tok");
+  put("expert_feed_forward_length", "moe_intermediate_size");
+  put("expert_shared_feed_forward_length",
+      "moe_shared_expert_intermediate_size");
+  to.U32(own + "expert_shared_count", 1);
+  to.U32(own + "expert_group_count", 1);
+  to.Bool(own + "expert_weights_norm",
+          from.published.value("norm_topk_prob", true));
+  to.F32(own + "expert_weights_scale",
+         PublishedReal(from, "routed_scaling_factor"));
 }
 
 // The words of the blocks, of which parts are either all experts or none.
 void AddNemotronBlocks(const GgufExport& from, bool mixed,
-                       GgufArchitectureKeys& to) {
+                       const std::string& own, GgufKeyList& to) {
   const char* wanted = mixed ? "moe" : "mlp";
   const int64_t width = PublishedInteger(
       from, mixed ? "moe_intermediate_size" : "intermediate_size");
@@ -214,64 +204,58 @@ void AddNemotronBlocks(const GgufExport& from, bool mixed,
                         : 0);
     widths.push_back(part ? width : 0);
   }
-  to.U32("block_count", std::ssize(widths));
-  to.I32s("attention.head_count_kv", heads);
-  to.I32s("feed_forward_length", widths);
+  to.U32(own + "block_count", std::ssize(widths));
+  to.I32s(own + "attention.head_count_kv", heads);
+  to.I32s(own + "feed_forward_length", widths);
 }
 
-void GgufNemotronKeysOf(const char* architecture, bool mixed,
-                        const GgufExport& from, GgufKeyList& list) {
-  GgufArchitectureKeys to(architecture, list);
+bool HasNemotronExperts(const ModelConfig& config) {
+  return FirstViewWithPart(config, "moe").feed_forward == FeedForwardOf("moe");
+}
+
+void GgufNemotronKeys(const GgufExport& from, GgufKeyList& to) {
   const ModelConfig& config = from.config;
+  const bool mixed = HasNemotronExperts(config);
+  const std::string name = mixed ? "nemotron_h_moe" : "nemotron_h";
+  const std::string own = name + ".";
   const ModelConfig mamba = FirstView(config, "mamba2");
   RequireForGguf(mamba.attention == MixerKind("mamba2"), "layers_block_type",
                  "a block of Mamba-2", "none");
   const double least = KeyOf<double>(mamba, "least_step");
   RequireForGguf(least == 0.0, "time_step_min", "0", StrCat(least));
-  AddNemotronBlocks(from, mixed, to);
-  to.U32("context_length", 1 << 20);
-  to.U32("embedding_length", config.d_model);
-  to.U32("attention.head_count", PublishedInteger(from, "num_attention_heads"));
-  to.U32("attention.key_length", PublishedInteger(from, "head_dim"));
-  to.U32("attention.value_length", PublishedInteger(from, "head_dim"));
-  to.F32(kNemotronEps, config.norm_eps);
-  to.F32(kNemotronOtherEps, config.norm_eps);
-  to.U32("rope.dimension_count", PublishedInteger(from, "head_dim"));
-  to.Bool("rope.scaling.finetuned", false);
-  AddGgufMamba2(mamba, to);
-  if (mixed) AddNemotronExperts(from, to);
-}
-
-bool HasExpertBlocks(const GgufExport& from) {
-  return FirstViewWithPart(from.config, "moe").feed_forward ==
-         FeedForwardOf("moe");
-}
-
-void GgufNemotronKeys(const GgufExport& from, GgufKeyList& list) {
-  RequireForGguf(!HasExpertBlocks(from), "layers_block_type",
-                 "no experts in nemotron_h", "some");
-  GgufNemotronKeysOf("nemotron_h", false, from, list);
-}
-
-void GgufNemotronMoeKeys(const GgufExport& from, GgufKeyList& list) {
-  RequireForGguf(HasExpertBlocks(from), "layers_block_type",
-                 "experts in nemotron_h_moe", "none");
-  GgufNemotronKeysOf("nemotron_h_moe", true, from, list);
+  AddNemotronBlocks(from, mixed, own, to);
+  to.U32(own + "context_length", kNemotronContext);
+  to.U32(own + "embedding_length", config.d_model);
+  to.U32(own + "vocab_size", config.vocab_size);
+  const int64_t width = PublishedInteger(from, "head_dim");
+  to.U32(own + "attention.head_count",
+         PublishedInteger(from, "num_attention_heads"));
+  to.U32(own + "attention.key_length", width);
+  to.U32(own + "attention.value_length", width);
+  to.F32(own + kNemotronEps, config.norm_eps);
+  to.F32(own + kNemotronOtherEps, config.norm_eps);
+  to.U32(own + "rope.dimension_count", width);
+  to.Bool(own + "rope.scaling.finetuned", false);
+  AddGgufMamba2(mamba, name, to);
+  if (mixed) AddNemotronExperts(from, own, to);
 }
 
 }  // namespace
 
 std::vector<GgufArchitecture> GgufNemotronRows() {
-  return {{"nemotron_h",
-           ReadGgufNemotron,
-           GgufNemotronTensors,
-           {"nemotron_h"},
-           GgufNemotronKeys},
-          {"nemotron_h_moe",
-           ReadGgufNemotron,
-           GgufNemotronTensors,
-           {"nemotron_h"},
-           GgufNemotronMoeKeys}};
+  return {
+      {"nemotron_h",
+       ReadGgufNemotron,
+       GgufNemotronTensors,
+       {"nemotron_h"},
+       GgufNemotronKeys,
+       [](const ModelConfig& config) { return !HasNemotronExperts(config); }},
+      {"nemotron_h_moe",
+       ReadGgufNemotron,
+       GgufNemotronTensors,
+       {"nemotron_h"},
+       GgufNemotronKeys,
+       HasNemotronExperts}};
 }
 
 }  // namespace tarn
