@@ -52,7 +52,7 @@ constexpr char kChatExamples[] =
     "  tarn chat models/demo --template plain.jinja --max-tokens 200\n";
 
 void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("--system", flags.system, "system message to begin with");
   parser.Add("--template", flags.template_path,
              "chat template, instead of the directory's");

@@ -199,7 +199,7 @@ int Info(int argc, char** argv) {
   bool json = false;
   ArgumentParser parser(
       "Describes a model: configuration, sizes, cost per token.", "tarn info");
-  parser.Add("DIR", dir, "model directory").Required();
+  parser.Add("DIR", dir, "model directory or GGUF file").Required();
   parser.AddFlag("--json", json, "one JSON object on stdout");
   parser.Footer(kInfoFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;

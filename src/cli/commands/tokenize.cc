@@ -30,9 +30,9 @@ struct TokenizeFlags {
 };
 
 constexpr char kTokenizeFooter[] =
-    "TOKENIZER is a model directory, a tokenizer.json (tarn's or Hugging "
-    "Face's),\n"
-    "GPT-2's encoder.json with vocab.bpe in the same folder, or\n"
+    "TOKENIZER is a model directory or GGUF file, a tokenizer.json (tarn's or\n"
+    "Hugging Face's), GPT-2's encoder.json with vocab.bpe in the same folder, "
+    "or\n"
     "the RWKV World vocabulary. Text comes from FILEs or standard input. Each\n"
     "line becomes a line of ids, without its line end; --whole treats an "
     "input\n"

@@ -1,4 +1,4 @@
-// `tarn verify`: everything that can be wrong with a model directory.
+// `tarn verify`: everything that can be wrong with a model.
 #include "runtime/model/verify.h"
 
 #include <optional>
@@ -34,9 +34,9 @@ std::optional<Error> Refused(const ModelPath& path) {
 
 int Verify(int argc, char** argv) {
   std::string dir;
-  ArgumentParser parser("Checks everything in a model directory.",
+  ArgumentParser parser("Checks everything in a model directory or GGUF file.",
                         "tarn verify");
-  parser.Add("DIR", dir, "model directory").Required();
+  parser.Add("DIR", dir, "model directory or GGUF file").Required();
   parser.Footer(kVerifyFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   const ModelPath path(dir);

@@ -60,7 +60,7 @@ constexpr char kEvalFooter[] =
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
 void Declare(ArgumentParser& parser, EvalFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("FILE", flags.file, "text (- is standard input), or images")
       .Required();
   const Argument per_token = parser.AddFlag(

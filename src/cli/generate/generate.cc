@@ -58,7 +58,7 @@ constexpr char kGenerateFooter[] =
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(ArgumentParser& parser, GenerateFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("--prompt", flags.prompt,
              "text to continue; - reads it from standard input");
   parser

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -60,8 +61,19 @@ int64_t IntegerOf(const GgufValue& value, uint64_t i) {
   }
 }
 
+// The shortest decimal number that a float32 stands for: 1e-6 as its writer
+// had it, which a widened float32 is not.
+double DecimalOf(float number) {
+  if (!std::isfinite(number)) return number;
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof(text), number).ptr;
+  double decimal = 0;
+  std::from_chars(text, end, decimal);
+  return decimal;
+}
+
 double RealOf(const GgufValue& value, uint64_t i) {
-  if (value.item == GgufType::kF32) return ItemAs<float>(value, i);
+  if (value.item == GgufType::kF32) return DecimalOf(ItemAs<float>(value, i));
   if (value.item == GgufType::kF64) return ItemAs<double>(value, i);
   return static_cast<double>(IntegerOf(value, i));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "core/text.h"
 #include "weights/continued_sink.h"
@@ -41,15 +42,45 @@ const Encoding& EncodingFor(const WeightTensor& tensor,
       StrCat("shape ", ShapeText(tensor.shape)));
 }
 
-// Blocks hold no NaN and no infinity.
-void CheckFinite(const WeightSource& source, const WeightTensor& tensor,
-                 int64_t first, const std::vector<float>& numbers) {
-  for (size_t i = 0; i < numbers.size(); ++i) {
-    if (std::isfinite(numbers[i])) continue;
-    throw FormatError(source.Where(tensor, first + static_cast<int64_t>(i)),
-                      "a finite number", StrCat(numbers[i]));
+// Throws FormatError for a number that the encoding cannot hold: blocks hold
+// neither NaN nor infinity, and float16, which scales are too, has an end.
+class HeldCheck {
+ public:
+  HeldCheck(const WeightSource& source, const WeightTensor& tensor,
+            const Encoding& encoding, int64_t first)
+      : source_(source), tensor_(tensor), encoding_(encoding), first_(first) {}
+
+  // Before rounding and after it.
+  void Check(const std::vector<float>& numbers) const {
+    if (encoding_.numbers == 1) return;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!std::isfinite(numbers[i])) Refuse(i, numbers[i]);
+    }
   }
-}
+  void Check(const std::vector<float>& numbers,
+             const std::vector<uint8_t>& stored) const {
+    if (&encoding_ == &kF32Encoding) return;
+    std::vector<float> back(numbers.size());
+    encoding_.widen(stored.data(), std::ssize(numbers), back.data());
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (std::isfinite(numbers[i]) && !std::isfinite(back[i])) {
+        Refuse(i, numbers[i]);
+      }
+    }
+  }
+
+ private:
+  [[noreturn]] void Refuse(size_t i, float given) const {
+    throw FormatError(source_.Where(tensor_, first_ + static_cast<int64_t>(i)),
+                      StrCat("a number that ", encoding_.name, " can hold"),
+                      StrCat(given));
+  }
+
+  const WeightSource& source_;
+  const WeightTensor& tensor_;
+  const Encoding& encoding_;
+  const int64_t first_;
+};
 
 // Rows in the encoding of the file.
 void ReadAs(const WeightSource& source, const WeightTensor& tensor,
@@ -63,10 +94,11 @@ void ReadAs(const WeightSource& source, const WeightTensor& tensor,
   }
   wide.resize(static_cast<size_t>(count));
   source.ReadRows(tensor, rows, wide.data());
-  if (encoding.numbers > 1) {
-    CheckFinite(source, tensor, rows.begin * tensor.columns(), wide);
-  }
+  const HeldCheck check(source, tensor, encoding,
+                        rows.begin * tensor.columns());
+  check.Check(wide);
   encoding.narrow(wide.data(), count, bytes.data());
+  check.Check(wide, bytes);
 }
 
 uint64_t BytesIn(const WeightTensor& tensor, const Encoding& encoding) {
