@@ -7,9 +7,10 @@
 
 #include "core/error.h"
 #include "core/files/text_files.h"
-#include "weights/weight_source.h"
 
 namespace tarn {
+
+class WeightSource;
 
 /// A model by its path: a GGUF file where the path is that of a file, else a
 /// directory. A value, cheap to copy; copies share what was read. Nothing is

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/safetensors.h"
-#include "core/text.h"
+#include "weights/continued_sink.h"
 
 namespace tarn {
 namespace {
@@ -80,24 +80,8 @@ void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
                   ByteSink& to) {
   const std::string head = WeightFileHead(source, options);
   const uint64_t total = WeightFileBytes(source, options);
-  uint64_t at = 0;  // of the file
-  const auto put = [&](const void* data, uint64_t size) {
-    const uint64_t skip =
-        std::min(size, options.begun - std::min(options.begun, at));
-    if (skip < size) {
-      to.Write(static_cast<const char*>(data) + skip,
-               static_cast<size_t>(size - skip));
-    }
-    at += size;
-  };
-  const auto report = [&](uint64_t has) {
-    const uint64_t done = has - std::min<uint64_t>(has, head.size());
-    if (options.progress && !options.progress(done, total)) {
-      throw Error(ErrorCode::kInterrupted, "interrupted");
-    }
-  };
-  report(options.begun);
-  put(head.data(), head.size());
+  ContinuedSink file(to, options.begun, head.size(), total, options.progress);
+  file.Put(head.data(), head.size());
   std::vector<float> wide;
   std::vector<uint8_t> bytes;
   for (const Written& one : Order(source, options.stored)) {
@@ -107,13 +91,10 @@ void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
       const WeightRange rows = {row, std::min(row + most, one.tensor->rows())};
       const auto size = static_cast<uint64_t>(
           EncodingOf(one.dtype).Bytes(rows.size() * one.tensor->columns()));
-      if (at + size <= options.begun) {
-        at += size;
-        continue;
-      }
+      if (file.Skip(size)) continue;
       ReadAs(source, one, rows, wide, bytes);
-      put(bytes.data(), bytes.size());
-      report(at);
+      file.Put(bytes.data(), bytes.size());
+      file.Report();
     }
     source.Release(*one.tensor);
   }

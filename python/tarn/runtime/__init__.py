@@ -160,11 +160,12 @@ class State:
 
 
 class Model:
-    """A model directory opened for inference.
+    """A model directory or GGUF file opened for inference.
 
     Args:
         path: directory with config.json, model.safetensors or its shards,
-            tokenizer.json and, for a classifier, labels.json.
+            tokenizer.json and, for a classifier, labels.json; or FILE.gguf
+            (docs/gguf.md).
         weights: how weights are held in memory, "f32" or "bf16".
         threads: 0: all the process may use.
         use_mmap: map the file; False reads it (safe while others rewrite it).

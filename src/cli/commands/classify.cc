@@ -69,7 +69,7 @@ int Classify(int argc, char** argv) {
       "tarn classify");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelDirectory(
+  const LoadedModel opened = OpenModelPath(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().arch != Arch::kEncoder) {

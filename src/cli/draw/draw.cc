@@ -246,7 +246,7 @@ int Draw(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
-  const LoadedModel opened = OpenModelDirectory(
+  const LoadedModel opened = OpenModelPath(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (opened.model.config().task != Task::kImage) {

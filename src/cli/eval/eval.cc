@@ -60,7 +60,7 @@ constexpr char kEvalFooter[] =
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
 void Declare(ArgumentParser& parser, EvalFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("FILE", flags.file, "text (- is standard input), or images")
       .Required();
   const Argument per_token = parser.AddFlag(
@@ -240,7 +240,7 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelDirectory(
+  const LoadedModel opened = OpenModelPath(
       flags.dir,
       {ParseWeightType("--weights", flags.weights), flags.threads, true});
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;

@@ -1,24 +1,24 @@
-// A GGUF file as the published directory that it was converted from, and a
-// published model as a GGUF file.
+// A GGUF file as the published directory that it was converted from.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
-#include "config/model_config.h"
 #include "core/error.h"
 #include "core/files/text_files.h"
 #include "weights/gguf/gguf_file.h"
-#include "weights/gguf/gguf_writer.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
 
+struct GgufArchitecture;
+
 /// Immutable; thread-safe.
 class GgufModel final : public TextFiles {
  public:
-  /// Reads all but the weights. IoError or FormatError in one line.
+  /// Reads and checks all but the weights' numbers; the file's keys become a
+  /// config.json. IoError or FormatError in one line.
   static Result<std::shared_ptr<const GgufModel>> Open(const std::string& path,
                                                        bool use_mmap = true);
 
@@ -32,25 +32,11 @@ class GgufModel final : public TextFiles {
 
  private:
   explicit GgufModel(std::shared_ptr<const GgufFile> file);
-  std::shared_ptr<const GgufFile> file_;
-  std::shared_ptr<const WeightSource> weights_;
+
+  const std::shared_ptr<const GgufFile> file_;
+  const std::shared_ptr<const WeightSource> weights_;
+  const GgufArchitecture* row_ = nullptr;
+  std::string config_;  // text of config.json
 };
-
-/// A file to write.
-struct GgufForm {
-  std::string architecture, model_type;
-  GgufKeyList keys;
-  std::shared_ptr<const WeightSource> weights;  // under the file's names
-};
-
-/// The types that become GGUF files.
-std::vector<const char*> GgufModelTypes();
-
-/// A finished configuration and its weights as a GGUF file; texts: of its
-/// tokenizer and template. type: of numbers, "f32" and so on, for keys. Errors
-/// as Publish.
-Result<GgufForm> PublishGguf(const ModelConfig& config,
-                             std::shared_ptr<const WeightSource> weights,
-                             const TextFiles& texts);
 
 }  // namespace tarn

@@ -13,6 +13,7 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
+#include "importers/model_files.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {
@@ -81,12 +82,12 @@ struct Job {
 /// own (calls share the pool and take turns).
 class Model {
  public:
-  /// Opens DIR/config.json, DIR/model.safetensors and, for a classifier,
-  /// DIR/labels.json. Everything is checked before use; failures are
+  /// Opens a directory's config.json, model.safetensors and, for a classifier,
+  /// labels.json, or a GGUF file. Everything is checked before use; failures are
   /// FormatError or IoError in one line, also for models that this runtime does
   /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
   /// more than the system gives.
-  static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
+  static Result<Model> Open(const ModelPath& path, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

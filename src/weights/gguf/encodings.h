@@ -1,8 +1,9 @@
 // The encodings of GGUF's tensors. Formulas and layouts of blocks: ggml's
-// ggml-common.h and ggml-quants.c; the table of types is in gguf_types.cc.
+// ggml-common.h and ggml-quants.c; the table of types is in types.cc.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "weights/encoding.h"
 
@@ -19,6 +20,8 @@ const Encoding* GgufEncodingOf(uint32_t type);
 uint32_t GgufTypeOf(const Encoding& encoding);
 /// The name of a type number, of those that are not read too: "IQ2_XXS", or its
 /// number.
-const char* GgufTypeName(uint32_t type);
+std::string GgufTypeName(uint32_t type);
+/// The names of all types that are read: "F32, F16, ...".
+std::string GgufTypeNames();
 
 }  // namespace tarn

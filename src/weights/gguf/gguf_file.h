@@ -40,6 +40,10 @@ inline constexpr uint64_t kMaxGgufKeys = uint64_t{1} << 16;
 /// NUL).
 inline constexpr uint64_t kMaxGgufKeyBytes = 65535, kMaxGgufNameBytes = 63;
 
+/// Whether the path is that of a file that begins like a GGUF file. Opens no
+/// pipe.
+bool IsGgufFile(const std::string& path);
+
 struct GgufTensor {
   std::string name;
   std::vector<int64_t> shape;  // as of PyTorch: the fastest axis is the last
@@ -105,12 +109,10 @@ class GgufFile {
   double Real(std::string_view key, double least, double most) const;
   bool Flag(std::string_view key) const;
   const std::string& Text(std::string_view key) const;
-  /// Arrays of at most `count` items; a single value counts as an array of one
-  /// where `single`.
+  /// Arrays of at most `count` items.
   std::vector<int64_t> Integers(std::string_view key, int64_t least,
                                 int64_t most, uint64_t count) const;
   std::vector<double> Reals(std::string_view key, uint64_t count) const;
-  std::vector<float> Floats(std::string_view key, uint64_t count) const;
   std::vector<bool> Flags(std::string_view key, uint64_t count) const;
   const GgufStrings& Strings(std::string_view key, uint64_t count) const;
 
