@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-constexpr const char* kConfig = "config.json";
+constexpr const char* kConfigName = "config.json";
 constexpr const char* kEmbedding = "token_embd.weight";
 
 const GgufArchitecture& RowFor(const GgufFile& file) {
@@ -94,7 +94,7 @@ Result<std::shared_ptr<const GgufModel>> GgufModel::Open(
 }
 
 bool GgufModel::Has(const std::string& name) const {
-  if (name == kConfig) return true;
+  if (name == kConfigName) return true;
   for (const GgufText& text : GgufTexts()) {
     if (name == text.name) return text.has(*file_);
   }
@@ -129,7 +129,7 @@ Result<VocabularyKeys> GgufModel::Vocabulary() const {
 }
 
 Result<std::shared_ptr<const WeightSource>> GgufModel::Weights() const {
-  const Result<ModelConfig> config = ImportConfig(config_, kConfig);
+  const Result<ModelConfig> config = ImportConfig(config_, kConfigName);
   if (!config.ok()) return InFolder(path(), config.error());
   try {
     GgufTensors tensors = GgufTensors::OfFile(weights_);
