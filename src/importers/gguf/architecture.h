@@ -47,6 +47,11 @@ struct GgufArchitecture {
 /// The rows of all files.
 const std::vector<GgufArchitecture>& GgufArchitectures();
 
-std::vector<GgufArchitecture> GgufLlamaRows();  // llama.cc
+std::vector<GgufArchitecture> GgufLlamaRows();    // llama.cc
+std::vector<GgufArchitecture> GgufMambaRows();    // mamba.cc
+std::vector<GgufArchitecture> GgufQwenRows();     // qwen_hybrid.cc
+std::vector<GgufArchitecture> GgufFalconRows();   // falcon_h1.cc
+std::vector<GgufArchitecture> GgufGraniteRows();  // granite_hybrid.cc
+std::vector<GgufArchitecture> GgufRwkvRows();     // rwkv7.cc
 
 }  // namespace tarn

@@ -64,7 +64,9 @@ std::string ConfigOf(const GgufArchitecture& row, const GgufFile& file,
 const std::vector<GgufArchitecture>& GgufArchitectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> rows;
-    for (const auto& some : {GgufLlamaRows()}) {
+    for (const auto& some :
+         {GgufLlamaRows(), GgufMambaRows(), GgufQwenRows(), GgufFalconRows(),
+          GgufGraniteRows(), GgufRwkvRows()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
