@@ -51,6 +51,11 @@ struct GgufArchitecture {
 const std::vector<GgufArchitecture>& GgufArchitectures();
 
 std::vector<GgufArchitecture> GgufLlamaRows();     // llama.cc
+std::vector<GgufArchitecture> GgufMambaRows();     // mamba.cc
+std::vector<GgufArchitecture> GgufQwenRows();      // qwen_hybrid.cc
+std::vector<GgufArchitecture> GgufFalconRows();    // falcon_h1.cc
+std::vector<GgufArchitecture> GgufGraniteRows();   // granite_hybrid.cc
+std::vector<GgufArchitecture> GgufRwkvRows();      // rwkv7.cc
 std::vector<GgufArchitecture> GgufNemotronRows();  // nemotron_h.cc
 std::vector<GgufArchitecture> GgufLfmRows();       // lfm2.cc
 std::vector<GgufArchitecture> GgufJambaRows();     // jamba.cc

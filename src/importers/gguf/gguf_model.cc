@@ -64,8 +64,10 @@ std::string ConfigOf(const GgufArchitecture& row, const GgufFile& file,
 const std::vector<GgufArchitecture>& GgufArchitectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> rows;
-    for (const auto& some : {GgufLlamaRows(), GgufNemotronRows(), GgufLfmRows(),
-                             GgufJambaRows(), GgufKimiRows()}) {
+    for (const auto& some :
+         {GgufLlamaRows(), GgufMambaRows(), GgufQwenRows(), GgufFalconRows(),
+          GgufGraniteRows(), GgufRwkvRows(), GgufNemotronRows(), GgufLfmRows(),
+          GgufJambaRows(), GgufKimiRows()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -161,8 +161,8 @@ void GgufGraniteTensors(const ModelConfig& config, GgufTensors& tensors) {
   }
 }
 
-void AddGraniteParts(const GgufExport& from, const std::string& own,
-                     GgufKeyList& to) {
+void AddGraniteWidths(const GgufExport& from, const std::string& own,
+                      GgufKeyList& to) {
   const int64_t experts = PublishedInteger(from, "num_local_experts");
   const int64_t shared = PublishedInteger(from, "shared_intermediate_size");
   const std::string width = own + "feed_forward_length";
@@ -185,7 +185,7 @@ void GgufGraniteKeys(const GgufExport& from, GgufKeyList& to) {
   RequireForGguf(inner == 2 * config.d_model, "mamba_expand", "2",
                  StrCat(inner, " channels of ", config.d_model));
   AddGgufSizes(from, name, to);
-  AddGraniteParts(from, own, to);
+  AddGraniteWidths(from, own, to);
   to.U32(own + "attention.head_count", softmax.n_heads);
   std::vector<int64_t> heads;
   for (int64_t i = 0; i < config.n_layers; ++i) {

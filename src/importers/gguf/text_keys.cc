@@ -156,7 +156,9 @@ VocabularyKeys VocabularyOf(const GgufFile& file) {
     }
   }
   if (file.Has("tokenizer.ggml.scores")) {
-    keys.scores = file.Floats("tokenizer.ggml.scores", kMostGgufTokens);
+    const std::vector<double> scores =
+        file.Reals("tokenizer.ggml.scores", kMostGgufTokens);
+    keys.scores.assign(scores.begin(), scores.end());
   }
   keys.merges = ViewsOfKey(file, "tokenizer.ggml.merges", kMostGgufMerges);
   keys.bos = IdOfKey(file, "tokenizer.ggml.bos_token_id");
