@@ -160,11 +160,12 @@ class State:
 
 
 class Model:
-    """A model directory opened for inference.
+    """A model directory or GGUF file opened for inference.
 
     Args:
         path: directory with config.json, model.safetensors or its shards,
-            tokenizer.json and, for a classifier, labels.json.
+            tokenizer.json and, for a classifier, labels.json; or FILE.gguf
+            (docs/gguf.md).
         weights: how weights are held in memory: "auto" (in the groups in which
             they are stored, or as float32), "f32", "bf16", or in groups with a
             shared scale "int8" or "int4"; what must be finer stays so.

@@ -48,7 +48,7 @@ constexpr char kBenchFooter[] =
     "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
 
 void Declare(ArgumentParser& parser, BenchFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   const auto list = [&parser](const char* name, std::vector<int64_t>& values,
                               int64_t high, const char* help) {
     parser.Add(name, values, help).Commas().Whole(0, high).ShowDefault();

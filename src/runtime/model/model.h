@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/threads/stoppable.h"
 #include "kernels/softmax_attention/cache_type.h"
+#include "importers/model_files.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {
@@ -91,13 +92,13 @@ struct Job {
 /// own (calls share the pool and take turns).
 class Model {
  public:
-  /// Opens DIR/config.json, DIR/model.safetensors and, for a classifier,
-  /// DIR/labels.json. Everything is checked before use; failures are
+  /// Opens a directory's config.json, model.safetensors and, for a classifier,
+  /// labels.json, or a GGUF file. Everything is checked before use; failures are
   /// FormatError or IoError in one line, also for models that this runtime does
   /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
   /// more than the system gives, and for options.cache other than kF32 where no
   /// layer of the model has such a cache.
-  static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
+  static Result<Model> Open(const ModelPath& path, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();
