@@ -63,17 +63,6 @@ std::vector<Rule> RulesOf(const std::vector<KeepRule>& keep) {
   return rules;
 }
 
-// The scheme with the largest group that cuts the rows of a tensor into whole
-// ones where it must; nothing: none does.
-std::optional<GroupScheme> Fitting(const WeightTensor& tensor,
-                                   GroupScheme scheme) {
-  if (tensor.shape.size() <= 2) return scheme;
-  for (; scheme.group >= 32; scheme.group /= 2) {
-    if (tensor.shape.back() % scheme.group == 0) return scheme;
-  }
-  return std::nullopt;
-}
-
 // How each matrix is stored that does not stay as it is.
 TensorEncodings PlanEncodings(const WeightSource& source,
                               const ModelConfig& config,
@@ -101,7 +90,7 @@ TensorEncodings PlanEncodings(const WeightSource& source,
         encoding = rule.encoding != nullptr ? rule.encoding : tensor.encoding;
       }
       if (encoding->scheme != nullptr && encoding != tensor.encoding) {
-        const auto fitting = Fitting(tensor, *encoding->scheme);
+        const auto fitting = FittingScheme(*encoding->scheme, tensor.shape);
         encoding = fitting ? &GroupEncoding(*fitting) : tensor.encoding;
       }
       if (encoding != tensor.encoding) encodings[name] = encoding;

@@ -46,8 +46,9 @@ struct Quantised {
 /// Writes `dir` as ImportModel does, from any model that this runtime runs,
 /// tarn's own or published, with its matrices rounded. Those that need more
 /// (WeightPrecisions of model_config.h) are rounded to 8 bits or stay as they
-/// are; tensors of more axes than two are rounded where their rows are whole
-/// groups, of a smaller group if need be. With a text, the layers' matrices are
+/// are; groups are smaller where that takes fewer bytes, and tensors of more
+/// than two axes that have none stay (FittingScheme of group_encodings.h). With
+/// a text, the layers' matrices are
 /// rounded with compensation of errors (calibration.h), the embedding and the
 /// head to nearest. Throws as ImportModel, FormatError for weights that cannot
 /// be rounded, ArgumentError for rules that match no matrix or have no such

@@ -1,6 +1,7 @@
 #include "runtime/weights/weight_plan.h"
 
 #include "core/error.h"
+#include "weights/quantised/group_encodings.h"
 
 namespace tarn {
 namespace {
@@ -9,8 +10,8 @@ constexpr int kByteBits = 8;
 // Of matrices that need 8 bits where the others have fewer.
 constexpr GroupScheme kByteScheme = {kByteBits, 64, false};
 
-// That holds the blocks of a scheme, one of which there is for every scheme of
-// an encoding.
+// That holds the blocks of a scheme: there is one for every scheme of an
+// encoding.
 const WeightFormat& Holding(const GroupScheme& scheme) {
   const WeightFormat* format = FormatOf(scheme);
   if (format == nullptr) {
@@ -21,11 +22,27 @@ const WeightFormat& Holding(const GroupScheme& scheme) {
   return *format;
 }
 
+// Whether a format is the exact one of another.
+bool IsExact(const WeightFormat* format) {
+  if (format == nullptr || format->scheme == nullptr) return false;
+  const WeightFormat* other = FormatOf(*format->scheme);
+  return other != nullptr && other->exact == format;
+}
+
+// The format of a tensor of numbers; float32 where it does not fit groups.
+const WeightFormat& Rounding(const GroupScheme& scheme,
+                             const WeightTensor& tensor) {
+  const auto fitting = FittingScheme(scheme, tensor.shape);
+  return fitting ? Holding(*fitting) : kF32Weights;
+}
+
 }  // namespace
 
 WeightPlan::WeightPlan(const ModelConfig& config, const WeightFormat* wanted,
                        bool exact)
-    : wanted_(wanted), exact_(exact), precise_(WeightPrecisions(config)) {}
+    : wanted_(wanted),
+      exact_(exact || IsExact(wanted)),
+      precise_(WeightPrecisions(config)) {}
 
 const WeightFormat& WeightPlan::base() const {
   if (wanted_ == nullptr) return kF32Weights;
@@ -49,20 +66,19 @@ const WeightFormat& WeightPlan::Held(const WeightTensor& tensor) const {
     return Holding(*stored);
   }
   const auto precise = precise_.find(tensor.name);
-  if (precise == precise_.end()) return *wanted_;
-  switch (precise->second) {
+  switch (precise == precise_.end() ? Precision::kGroups : precise->second) {
     case Precision::kFloat:
       return kF32Weights;
     case Precision::kByte:
       if (stored != nullptr && stored->bits == kByteBits) {
         return Holding(*stored);
       }
-      if (scheme->bits < kByteBits) return Holding(kByteScheme);
+      if (scheme->bits < kByteBits) return Rounding(kByteScheme, tensor);
       break;
     case Precision::kGroups:
       break;
   }
-  return *wanted_;
+  return Rounding(*scheme, tensor);
 }
 
 }  // namespace tarn

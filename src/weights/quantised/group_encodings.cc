@@ -73,6 +73,20 @@ const Encoding& GroupEncoding(const GroupScheme& scheme) {
                              scheme.group));
 }
 
+std::optional<GroupScheme> FittingScheme(GroupScheme scheme,
+                                         const std::vector<int64_t>& shape) {
+  std::optional<GroupScheme> best;
+  constexpr int64_t kLeastGroup = 32;
+  for (; shape.size() > 1 && scheme.group >= kLeastGroup; scheme.group /= 2) {
+    const int64_t columns = shape.back();
+    if (shape.size() > 2 && columns % scheme.group != 0) continue;
+    if (!best || scheme.RowBytes(columns) < best->RowBytes(columns)) {
+      best = scheme;
+    }
+  }
+  return best;
+}
+
 const Encoding* FindGroupEncoding(std::string_view name) {
   for (const Encoding& encoding : GroupEncodings()) {
     if (name == encoding.name) return &encoding;

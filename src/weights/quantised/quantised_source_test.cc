@@ -137,6 +137,23 @@ TEST(GroupEncodings, HaveTheNamesAndSizesOfTheirSchemes) {
   EXPECT_THROW(GroupEncoding({4, 48, false}), ArgumentError);
 }
 
+TEST(FittingScheme, TakesTheFewestBytes) {
+  const auto group = [](int64_t most, std::vector<int64_t> shape) {
+    const auto scheme = FittingScheme({4, most, false}, shape);
+    return scheme ? scheme->group : 0;
+  };
+  EXPECT_EQ(group(32, {5, 1}), 32);
+  EXPECT_EQ(group(64, {5, 64}), 64);
+  EXPECT_EQ(group(64, {5, 128}), 64);
+  EXPECT_EQ(group(64, {5, 96}), 32);   // 54 bytes a row, 68 with 64
+  EXPECT_EQ(group(128, {5, 192}), 64);  // 102, 132 with 128
+  EXPECT_EQ(group(128, {5, 1000}), 128);
+  EXPECT_EQ(group(64, {2, 5, 96}), 32);
+  EXPECT_EQ(group(64, {2, 5, 640}), 64);
+  EXPECT_EQ(group(128, {2, 5, 100}), 0);
+  EXPECT_EQ(group(64, {96}), 0);
+}
+
 TEST(QuantisedSource, GivesTheNumbersOfEveryScheme) {
   const TemporaryFolder folder;
   for (const GroupScheme& scheme : Schemes()) {
