@@ -85,7 +85,7 @@ TEST_F(CApi, OptionsAreCheckedAndMayGrow) {
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "threads");
   options = TARN_MODEL_OPTIONS_INIT;
-  options.weights = 7;
+  options.weights = 77;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "weights");
   options = TARN_MODEL_OPTIONS_INIT;

@@ -24,6 +24,14 @@ enum class AttentionKind : int;
 /// Name and shape of a tensor of the weight file.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
+/// How coarsely a matrix may be held where a model's matrices are rounded to
+/// groups with a shared scale: as any, with 8 bits a number at least, or not at
+/// all. What decides how long a memory lasts is among the last: an error there
+/// is taken to the power of the tokens that it sees.
+enum class Precision { kGroups, kByte, kFloat };
+/// The name of a tensor of the weight file, and how it may be held.
+using NamedPrecision = std::pair<std::string, Precision>;
+
 /// One tensor that a layer carries from token to token, for one sequence. What
 /// states do (clone, copy, reorder, reset, hash, compare, save, load, check,
 /// count) follows from a list of these.
@@ -85,6 +93,9 @@ struct MixerSpec {
   /// prefix of the layer.
   std::function<std::vector<NamedShape>(const ModelConfig& layer)> weights =
       nullptr;
+  /// Those of its matrices, by their names in `weights`, that need more than
+  /// kGroups.
+  std::vector<NamedPrecision> precise = {};
   /// Empty for mixers that are not recurrent.
   std::function<StateSpec(const ModelConfig& layer)> state = nullptr;
   /// The cost of one head; null where it has not been counted.

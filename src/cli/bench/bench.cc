@@ -1,5 +1,6 @@
 // `tarn bench`: prefill and generation speed in llama-bench's terms.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -25,7 +26,8 @@ struct BenchFlags {
   std::string dir;
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
-  std::vector<std::string> weights{"f32"}, caches{"f32"};
+  std::vector<std::string> weights{"auto"}, caches{"f32"};
+  bool exact = false;
   int64_t batch_steps = 32;
   BenchRuns runs;
   std::string output = "md";
@@ -46,7 +48,7 @@ constexpr char kBenchFooter[] =
     "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
 
 void Declare(ArgumentParser& parser, BenchFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   const auto list = [&parser](const char* name, std::vector<int64_t>& values,
                               int64_t high, const char* help) {
     parser.Add(name, values, help).Commas().Whole(0, high).ShowDefault();
@@ -70,7 +72,7 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
            "runs of each test that are not measured")
       .Whole(0, 1000000)
       .ShowDefault();
-  parser.Add("--weights", flags.weights, "how weights are held in memory")
+  parser.Add("--weights", flags.weights, kWeightsHelp)
       .Commas()
       .OneOf(WeightTypeWords())
       .ShowDefault();
@@ -80,6 +82,7 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
       .Commas()
       .OneOf(CacheTypeWords())
       .ShowDefault();
+  parser.AddFlag("--exact", flags.exact, kExactHelp);
   parser.Add("-o,--output", flags.output, "output format")
       .OneOf({"md", "csv", "json"})
       .ShowDefault();
@@ -197,15 +200,28 @@ Model OpenForBench(const BenchFlags& flags, const ModelFlags& how) {
   return std::move(model).Take();
 }
 
-BenchRow Describe(const BenchFlags& flags, const Model& model,
-                  const std::string& weights) {
+// The format that holds most of the weights.
+std::string WeightsText(const Model& model) {
+  const auto formats = model.weight_formats();
+  const auto most = std::max_element(
+      formats.begin(), formats.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most->first->name;
+}
+
+std::string Upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(c));
+  return text;
+}
+
+BenchRow Describe(const BenchFlags& flags, const Model& model) {
   BenchRow row;
   std::string size = CountText(model.parameters());
   size.erase(size.find(' '), 1);
+  row.weight_type = WeightsText(model);
   row.model = StrCat(LayersText(model.config()), " ", size, " ",
-                     weights == "bf16" ? "BF16" : "F32");
+                     Upper(row.weight_type));
   row.path = flags.dir;
-  row.weight_type = weights;
   row.cache_type = Name(model.options().cache);
   row.simd_target = SimdTargetName();
   row.cpu = CpuName();
@@ -227,7 +243,7 @@ void RunModel(BenchFlags flags, const ModelFlags& how,
   }
   FitPositions(flags, BenchFlags(), model.max_tokens());
   report.Begin();
-  BenchRow row = Describe(flags, model, how.weights);
+  BenchRow row = Describe(flags, model);
   {
     ThreadPool pool(model.threads());
     const int64_t bytes = BytesPerStep(model, {.generate = 1});
@@ -270,8 +286,8 @@ int Bench(int argc, char** argv) {
     for (const std::string& weights : flags.weights) {
       for (const std::string& cache : flags.caches) {
         if (stopped()) break;
-        RunModel(flags, {static_cast<int>(threads), weights, cache}, stopped,
-                 report);
+        RunModel(flags, {static_cast<int>(threads), weights, flags.exact, cache},
+                 stopped, report);
       }
     }
   }

@@ -195,7 +195,8 @@ bool ArgumentParser::Has(const std::string& name) const {
 }
 
 ModelOptions ModelFlags::Options() const {
-  ModelOptions options = {ParseWeightType("--weights", weights), threads, true};
+  ModelOptions options = {ParseWeightType("--weights", weights), threads, true,
+                          exact};
   options.cache = ParseCacheType("--cache", cache);
   return options;
 }
@@ -204,9 +205,10 @@ void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags) {
   parser.Add("--threads", flags.threads, "0: as many as there are cores")
       .Whole(0, 1024)
       .ShowDefault();
-  parser.Add("--weights", flags.weights, "how weights are held in memory")
+  parser.Add("--weights", flags.weights, kWeightsHelp)
       .OneOf(WeightTypeWords())
       .ShowDefault();
+  parser.AddFlag("--exact", flags.exact, kExactHelp);
 }
 
 void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json) {

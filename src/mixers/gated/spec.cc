@@ -61,6 +61,21 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   return shapes;
 }
 
+std::vector<NamedPrecision> Precise(const GatedForm& form) {
+  std::vector<NamedPrecision> all;
+  // A bounded decay is also the key, and as wide as one.
+  if (form.bounded()) {
+    all.emplace_back("decay_projection.weight", Precision::kByte);
+  } else if (form.low_rank()) {
+    all.emplace_back("decay_down_projection.weight", Precision::kFloat);
+    all.emplace_back("decay_up_projection.weight", Precision::kFloat);
+  } else if (form.projected()) {
+    all.emplace_back("decay_projection.weight", Precision::kFloat);
+  }
+  if (form.delta) all.emplace_back("beta_projection.weight", Precision::kFloat);
+  return all;
+}
+
 // S, and the inputs of the convolution that the next token still meets.
 StateSpec State(const GatedForm& form, const ModelConfig& layer) {
   const GatedSizes s = SizesOf(form, layer);
@@ -219,6 +234,7 @@ MixerSpec Row(const GatedForm& form) {
   row.weights = [&form](const ModelConfig& layer) {
     return Weights(form, layer);
   };
+  row.precise = Precise(form);
   row.state = [&form](const ModelConfig& layer) { return State(form, layer); };
   row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
     return Cost(form, layer, n);

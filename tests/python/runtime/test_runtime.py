@@ -298,7 +298,7 @@ def test_calls_name_their_own_arguments(model, model_dir):
         model.generate("ab", max_new_tokens=5)
     with pytest.raises(TypeError, match="^threads: want a whole number, got 'two'"):
         runtime.Model(model_dir, threads="two")
-    with pytest.raises(TypeError, match="^weights: want 'f32' or 'bf16', got 16"):
+    with pytest.raises(TypeError, match="^weights: want a word as 'auto' or 'int8', got 16"):
         runtime.Model(model_dir, weights=16)
     with pytest.raises(TypeError, match="^cache: want 'f32', 'bf16' or 'int8', got 16"):
         runtime.Model(model_dir, cache=16)
