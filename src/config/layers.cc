@@ -362,7 +362,14 @@ std::vector<AttentionKind> MixersOf(const ModelConfig& config) {
     for (const AttentionKind branch : branches) add(branch);
   };
   if (config.layers.empty()) add_all(config.attention);
-  for (const LayerConfig& layer : config.layers) add_all(layer.attention);
+  std::vector<AttentionKind> seen;  // parallel mixers as one
+  for (const LayerConfig& layer : config.layers) {
+    if (std::find(seen.begin(), seen.end(), layer.attention) != seen.end()) {
+      continue;
+    }
+    seen.push_back(layer.attention);
+    add_all(layer.attention);
+  }
   return kinds;
 }
 

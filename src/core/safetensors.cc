@@ -181,9 +181,11 @@ std::optional<Error> SafetensorsFile::Impl::LoadBytes(
                bytes.size() - data_offset);
 }
 
-Result<SafetensorsFile> SafetensorsFile::OfBytes(
-    const std::string& name, std::span<const uint8_t> bytes) {
+Result<SafetensorsFile> SafetensorsFile::OfBytes(const std::string& name,
+                                                 std::span<const uint8_t> bytes,
+                                                 SafetensorsTypes types) {
   auto impl = std::make_unique<Impl>();
+  impl->types = types;
   if (auto error = impl->LoadBytes(name, bytes)) return *error;
   return SafetensorsFile(std::move(impl));
 }

@@ -40,8 +40,9 @@ class SafetensorsFile {
       SafetensorsTypes types = SafetensorsTypes::kNumbers);
   /// The same for a file's bytes in memory, which must outlive the object.
   /// `name` stands for the path in errors.
-  static Result<SafetensorsFile> OfBytes(const std::string& name,
-                                         std::span<const uint8_t> bytes);
+  static Result<SafetensorsFile> OfBytes(
+      const std::string& name, std::span<const uint8_t> bytes,
+      SafetensorsTypes types = SafetensorsTypes::kNumbers);
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
@@ -81,7 +82,8 @@ constexpr size_t ElementBytes(const TensorToWrite& tensor) {
 }
 
 /// The order of the data: by element size, largest first, otherwise as given,
-/// which puts every tensor at a multiple of its elements' size; or all as given.
+/// which puts every tensor at a multiple of its elements' size; or all as
+/// given.
 enum class SafetensorsOrder { kLargestFirst, kAsGiven };
 
 /// Writes to a temporary next to `path`, syncs, renames: the file is either the

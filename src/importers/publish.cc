@@ -51,7 +51,7 @@ const LayerConfig& EntryOf(const ModelConfig& config, int64_t layer) {
 class Comparison {
  public:
   Comparison(const ModelConfig& given, const ModelConfig& read)
-      : same_shapes_(WeightShapes(given) == WeightShapes(read)) {
+      : given_(given), read_(read) {
     struct Compared {
       const LayerConfig &ours, &theirs;
       int count;
@@ -110,13 +110,22 @@ class Comparison {
   }
 
   bool IsSame(const std::string& key, const nlohmann::json& ours,
-              const nlohmann::json& theirs) const {
+              const nlohmann::json& theirs) {
+    if (SameValue(ours, theirs)) return true;
     const bool rank = std::find(std::begin(kRanks), std::end(kRanks), key) !=
                       std::end(kRanks);
-    return SameValue(ours, theirs) || (rank && same_shapes_ && ours == 0);
+    return rank && ours == 0 && HaveSameShapes();
   }
 
-  const bool same_shapes_;
+  bool HaveSameShapes() {
+    if (!same_shapes_.has_value()) {
+      same_shapes_ = WeightShapes(given_) == WeightShapes(read_);
+    }
+    return *same_shapes_;
+  }
+
+  const ModelConfig &given_, &read_;
+  std::optional<bool> same_shapes_;  // once asked for
   Difference difference_;
 };
 

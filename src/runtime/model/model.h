@@ -14,8 +14,8 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
-#include "kernels/softmax_attention/cache_type.h"
 #include "importers/model_files.h"
+#include "kernels/softmax_attention/cache_type.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {
@@ -93,11 +93,11 @@ struct Job {
 class Model {
  public:
   /// Opens a directory's config.json, model.safetensors and, for a classifier,
-  /// labels.json, or a GGUF file. Everything is checked before use; failures are
-  /// FormatError or IoError in one line, also for models that this runtime does
-  /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
-  /// more than the system gives, and for options.cache other than kF32 where no
-  /// layer of the model has such a cache.
+  /// labels.json, or a GGUF file. Everything is checked before use; failures
+  /// are FormatError or IoError in one line, also for models that this runtime
+  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
+  /// or more than the system gives, and for options.cache other than kF32 where
+  /// no layer of the model has such a cache.
   static Result<Model> Open(const ModelPath& path, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -110,8 +110,8 @@ class Model {
   /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
   /// an image model's distribution of the next byte (pixels.h).
   int64_t n_outputs() const;
-  int64_t parameters() const;             // count, all tensors
-  int64_t weight_bytes() const;           // as held in memory
+  int64_t parameters() const;    // count, all tensors
+  int64_t weight_bytes() const;  // as held in memory
   /// The formats that hold its matrices, with the numbers in each.
   std::vector<std::pair<const WeightFormat*, int64_t>> weight_formats() const;
   /// Bytes in memory for each weight of the matrices that a step reads, on

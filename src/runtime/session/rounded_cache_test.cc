@@ -169,7 +169,9 @@ TEST_F(CacheTest, NaNIsNotLoaded) {
   for (const CacheType type : kRounded) {
     const Model model = Open(type);
     SaveState(model, Read(model), path);
-    const SafetensorsFile file = SafetensorsFile::Open(path).Take();
+    const SafetensorsFile file =
+        SafetensorsFile::Open(path, true, SafetensorsTypes::kNumbersAndBytes)
+            .Take();
     std::vector<TensorToWrite> all;
     std::vector<std::vector<uint8_t>> copies;
     for (const TensorEntry& entry : file.tensors()) {
@@ -178,7 +180,8 @@ TEST_F(CacheTest, NaNIsNotLoaded) {
       if (entry.name == "layers.0.keys") {
         std::fill_n(copies.back().begin(), 4, uint8_t{0xFF});
       }
-      all.push_back({entry.name, entry.dtype, entry.shape, nullptr});
+      all.push_back(
+          {entry.name, entry.dtype, entry.shape, nullptr, entry.is_bytes});
     }
     for (size_t i = 0; i < all.size(); ++i) all[i].data = copies[i].data();
     WriteSafetensors(path, all, file.metadata());

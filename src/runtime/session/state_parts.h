@@ -37,8 +37,7 @@ struct Facts {
 };
 
 /// A tensor of the file and where its floats are in a state: runs of one
-/// length, one after the other. Rounded rows are the words of cache_rows.h, in
-/// the file as in memory. Float: const float to save, float to load.
+/// length, one after the other. Float: const float to save, float to load.
 template <typename Float>
 struct Part {
   std::string name;
@@ -47,6 +46,14 @@ struct Part {
   std::vector<Float*> runs;
   CacheType type = CacheType::kF32;
   int64_t numbers = 0;  // of a rounded row, whose words are the last axis
+
+  /// Of the tensor in the file: that of `shape`, or the bytes of the words of
+  /// cache_rows.h, as in memory.
+  std::vector<int64_t> stored_shape() const {
+    std::vector<int64_t> stored = shape;
+    if (numbers > 0) stored.back() *= static_cast<int64_t>(sizeof(float));
+    return stored;
+  }
 
   size_t floats() const {
     size_t count = 1;

@@ -100,12 +100,16 @@ void CheckParts(const SafetensorsFile& file, const std::string& path,
   for (const auto& part : parts) {
     const TensorEntry* entry = file.Find(part.name);
     const std::string where = StrCat(path, ": tensor ", part.name);
-    const std::string wanted = StrCat("F32 ", ShapeText(part.shape));
+    const bool bytes = part.numbers > 0;
+    const std::vector<int64_t> shape = part.stored_shape();
+    const std::string wanted =
+        StrCat(bytes ? "U8" : "F32", " ", ShapeText(shape));
     if (entry == nullptr) throw FormatError(where, wanted, "no such tensor");
-    if (entry->dtype != DType::kF32 || entry->shape != part.shape) {
-      throw FormatError(
-          where, wanted,
-          StrCat(DTypeName(entry->dtype), " ", ShapeText(entry->shape)));
+    if (entry->is_bytes != bytes || entry->shape != shape ||
+        (!bytes && entry->dtype != DType::kF32)) {
+      throw FormatError(where, wanted,
+                        StrCat(entry->is_bytes ? "U8" : DTypeName(entry->dtype),
+                               " ", ShapeText(entry->shape)));
     }
   }
   for (const TensorEntry& entry : file.tensors()) {
@@ -173,14 +177,19 @@ Result<State> StateOf(const Model& model, Result<SafetensorsFile> opened,
 
 Result<State> LoadState(const Model& model, const std::string& path) {
   State state(model);  // throws for a model that has none
-  return StateOf(model, SafetensorsFile::Open(path), path, std::move(state));
+  return StateOf(model,
+                 SafetensorsFile::Open(path, /*use_mmap=*/true,
+                                       SafetensorsTypes::kNumbersAndBytes),
+                 path, std::move(state));
 }
 
 Result<State> LoadState(const Model& model, std::span<const uint8_t> bytes,
                         const std::string& name) {
   State state(model);
-  return StateOf(model, SafetensorsFile::OfBytes(name, bytes), name,
-                 std::move(state));
+  return StateOf(
+      model,
+      SafetensorsFile::OfBytes(name, bytes, SafetensorsTypes::kNumbersAndBytes),
+      name, std::move(state));
 }
 
 }  // namespace tarn

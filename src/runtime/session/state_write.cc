@@ -53,7 +53,8 @@ uint64_t HashContents(const StateToWrite& state) {
 std::string HeadOf(const StateToWrite& state, uint64_t contents) {
   std::vector<TensorToWrite> tensors;
   for (const StatePart& part : state.parts) {
-    tensors.push_back({part.name, DType::kF32, part.shape, nullptr});
+    tensors.push_back({part.name, DType::kF32, part.stored_shape(), nullptr,
+                       /*is_bytes=*/part.numbers > 0});
   }
   std::map<std::string, std::string> metadata = {
       {"format", state_file::kFormat},
@@ -66,7 +67,7 @@ std::string HeadOf(const StateToWrite& state, uint64_t contents) {
   if (state.facts.cache != CacheType::kF32) {
     metadata["cache"] = Name(state.facts.cache);
   }
-  return SafetensorsHead(tensors, metadata);
+  return SafetensorsHead(tensors, metadata, SafetensorsOrder::kAsGiven);
 }
 
 void WriteParts(const StateToWrite& state, const std::string& head,
