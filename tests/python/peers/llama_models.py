@@ -140,16 +140,17 @@ def _of(architecture, kind, special, **keys):
 
 
 def _rwkv7(special, **keys):
-    """transformers has no class: a model of tarn's, exported as flash-linear-attention's."""
+    """transformers has no class: a model of tarn's, exported as flash-linear-attention's.
+    Heads of 64: the eps of llama.cpp's norm of a head is that of this width."""
 
     def make(folder):
         import tarn
 
         torch.manual_seed(0)
         model = tarn.models.LanguageModel(
-            attention="rwkv7", feed_forward="channel-mix", positions="none", norm="layer",
-            head_bias=False, input_norm=True, value_residual=True, vocab_size=97, d_model=64,
-            n_layers=3, n_heads=4, d_ff=96, **keys,
+            attention="rwkv7", feed_forward="channel-mix", positions="none", norm="pre",
+            norm_kind="layer", head_bias=False, input_norm=True, value_residual=True,
+            vocab_size=97, d_model=128, n_layers=3, n_heads=2, d_ff=192, **keys,
         )  # fmt: skip
         tarn.save_model(published.disturb(model), folder / "own")
         words = ["export", folder / "own", "--to", "hf", "--type", "rwkv7", "--out", folder]
