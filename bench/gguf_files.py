@@ -4,31 +4,13 @@ directory: float32 and bfloat16 by llama.cpp's converter, the others by its quan
     python bench/gguf_files.py NAME f32|bf16|q8_0|q4_0|q4_k_m [--quick]    prints the file's path
 """
 
-import json
-import os
-import subprocess
 import sys
 
 import llama_process as llama
 import models
 import published_shapes as shapes
 
-import native
-
 CONVERTED = ("f32", "bf16")
-
-
-def _published(name, quick):
-    """The directory in Hugging Face's form: what tarn wrote in its own is exported."""
-    folder = shapes.folder(name, quick)
-    if "model_type" in json.loads((folder / "config.json").read_text()):
-        return folder
-    out = folder.with_name(f"{folder.name}-hf")
-    if not (out / "model.safetensors").is_file():
-        build = native.ROOT / os.environ.get("TARN_BUILD", "build")
-        words = ["export", folder, "--to", "hf", "--out", out]
-        subprocess.run([build / "tarn", *words], check=True, stdout=subprocess.DEVNULL)
-    return out
 
 
 def file(name, kind, quick=False):
@@ -39,7 +21,7 @@ def file(name, kind, quick=False):
         return path
     partial = path.with_name(f"{path.name}.partial")
     if kind in CONVERTED:
-        folder = _published(name, quick)
+        folder = shapes.folder(name, quick)
         llama.program("peer_llama_files.py", "convert", folder, kind, partial)
     else:
         source = file(name, "bf16" if shapes.is_bfloat16(name) else "f32", quick)

@@ -1,18 +1,24 @@
 """Model directories in the shapes of published models with drawn weights, float32 (MIXTURE:
 bfloat16).
 
-transformers' own classes make them, except RWKV-7, of which it has no class. Sizes are
-those of the published config.json files. As a program, makes one of them:
+transformers' own classes make them, except RWKV-7, of which it has no class. All are in
+Hugging Face's form. Sizes are those of the published config.json files. As a program, makes
+one of them in TARN_BENCH_MODELS and prints its path:
 
-    python bench/published_shapes.py NAME FOLDER [--quick]
+    python bench/published_shapes.py NAME [--quick]
 """
 
 import json
+import os
 import pathlib
 import struct
+import subprocess
 import sys
+import tempfile
 
 import models
+
+import native
 
 # The models whose names begin with that of a size are compared by it.
 NAMES = (
@@ -183,15 +189,32 @@ def is_bfloat16(name):
 
 
 def _rwkv7(path, quick):
+    """A model of tarn's, exported: transformers has no class of the type."""
     import tarn
 
     sizes = {"vocab_size": 65536, "d_model": 1024, "n_layers": 24, "n_heads": 16, "d_ff": 4096}
     if quick:
-        sizes = {"vocab_size": 512, "d_model": 64, "n_layers": 2, "n_heads": 2, "d_ff": 128}
+        sizes = {"vocab_size": 512, "d_model": 64, "n_layers": 2, "n_heads": 1, "d_ff": 128}
     model = tarn.models.LanguageModel(
-        attention="rwkv7", positions="none", feed_forward="channel-mix", **sizes
+        attention="rwkv7",
+        feed_forward="channel-mix",
+        positions="none",
+        norm="pre",
+        norm_kind="layer",
+        input_norm=True,
+        head_bias=False,
+        value_residual=True,
+        gate_rank=64,
+        rate_rank=64,
+        output_gate_rank=128,
+        value_rank=32,
+        **sizes,
     )
-    tarn.save_model(model, path)
+    program = native.ROOT / os.environ.get("TARN_BUILD", "build") / "tarn"
+    with tempfile.TemporaryDirectory(dir=path.parent) as own:
+        tarn.save_model(model, own)
+        words = ["export", own, "--to", "hf", "--type", "rwkv7", "--out", path]
+        subprocess.run([program, *words], check=True, capture_output=True)
 
 
 def folder(name, quick=False):
@@ -199,6 +222,7 @@ def folder(name, quick=False):
     path = models.folder() / f"{'quick-' if quick else ''}{name}"
     if (path / "model.safetensors").is_file():
         return path
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not has_class(name):
         _rwkv7(path, quick)
         return path
