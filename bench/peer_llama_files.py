@@ -13,6 +13,7 @@ import logging
 import os
 import pathlib
 import sys
+import tempfile
 import traceback
 
 # The head, and a tied embedding with it, has the type of tarn's own: 8 bits, where the
@@ -26,9 +27,23 @@ def _home():
     return pathlib.Path(named) if named else pathlib.Path(sys.prefix) / "llama.cpp"
 
 
+def _with_tokenizer(folder, keys, at):
+    """A folder of links to a directory's files, and a tokenizer of nothing but its size, which
+    the converter counts in some types."""
+    for file in folder.iterdir():
+        (at / file.name).symlink_to(file.resolve())
+    if not (at / "tokenizer.json").exists():
+        vocab = {f"[{i}]": i for i in range(keys["vocab_size"])}
+        text = json.dumps({"model": {"vocab": vocab}, "added_tokens": []})
+        (at / "tokenizer.json").write_text(text)
+    return at
+
+
 def _convert(conversion, folder, kind, out):
     """One file, by the converter's class for the directory."""
+    # transformers' classes drop keys of published files that the converter wants.
     keys = conversion.ModelBase.load_hparams(folder, False)
+    keys |= json.loads((folder / "config.json").read_text())
     name = conversion.get_model_architecture(keys, conversion.ModelType.TEXT)
     made = conversion.get_model_class(name)
 
@@ -42,8 +57,11 @@ def _convert(conversion, folder, kind, out):
     import torch
 
     types = {"f32": "ALL_F32", "bf16": "MOSTLY_BF16"}
-    with torch.inference_mode():
-        made(folder, gguf.LlamaFileType[types[kind]], out).write()
+    with torch.inference_mode(), tempfile.TemporaryDirectory() as at:
+        linked = _with_tokenizer(folder, keys, pathlib.Path(at))
+        made(
+            linked, gguf.LlamaFileType[types[kind]], out, hparams=keys, model_name=folder.name
+        ).write()
 
 
 def convert(jobs):

@@ -4,12 +4,15 @@
 A row of another architecture is a line here. Imports torch and transformers."""
 
 import dataclasses
+import json
 import pathlib
+import re
 import subprocess
 from collections.abc import Callable
 
 import programs
 import published
+import safetensors.torch
 import torch
 
 WORDS = dict(vocab_size=97, pad_token_id=None, bos_token_id=None, eos_token_id=None)
@@ -18,7 +21,7 @@ DECODER = dict(STACK, intermediate_size=96, num_key_value_heads=2)
 EXPERTS = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32)
 MAMBA = dict(WORDS, hidden_size=32, num_hidden_layers=3)
 MAMBA2 = dict(MAMBA, num_heads=8, head_dim=8, state_size=16)
-# Heads of mLSTM-like parts aside, llama.cpp's delta rule wants keys as wide as values.
+# llama.cpp's delta rule wants keys as wide as values.
 QWEN = dict(
     DECODER,
     num_hidden_layers=4,
@@ -139,6 +142,34 @@ def _of(architecture, kind, special, **keys):
     return Case(architecture, special, make)
 
 
+def _kimi(special, **keys):
+    """transformers writes other keys and names than the published files have."""
+
+    def make(folder):
+        model = published.random_model("kimi_linear", keys)
+        model.save_pretrained(folder)
+        path = folder / "config.json"
+        config = json.loads(path.read_text())
+        kinds = config.pop("layer_types")
+        dense = config.pop("mlp_layer_types").count("dense")
+        config["linear_attn_config"] = {
+            "num_heads": config.pop("linear_num_heads"),
+            "head_dim": config.pop("linear_head_dim"),
+            "short_conv_kernel_size": config.pop("linear_conv_kernel_dim"),
+            "full_attn_layers": [i + 1 for i, one in enumerate(kinds) if one == "full_attention"],
+            "kda_layers": [i + 1 for i, one in enumerate(kinds) if one != "full_attention"],
+        }
+        path.write_text(json.dumps(config | {"first_k_dense_replace": dense}))
+        path = folder / "model.safetensors"
+        tensors = {
+            re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name): tensor
+            for name, tensor in safetensors.torch.load_file(path).items()
+        }
+        safetensors.torch.save_file(tensors, path, {"format": "pt"})
+
+    return Case("kimi-linear", special, make)
+
+
 def _rwkv7(special, **keys):
     """transformers has no class: a model of tarn's, exported as flash-linear-attention's.
     Heads of 64: the eps of llama.cpp's norm of a head is that of this width."""
@@ -189,5 +220,5 @@ CASES = [
     _of("lfm2", "lfm2", "plain", **LFM2),
     _of("lfm2moe", "lfm2_moe", "experts", **LFM2_MOE),
     _of("jamba", "jamba", "experts", **JAMBA),
-    _of("kimi-linear", "kimi_linear", "experts", **KIMI),
+    _kimi("experts", **KIMI),
 ]  # fmt: skip
