@@ -33,6 +33,7 @@ int Verify(int argc, char** argv);
 int Tokenize(int argc, char** argv);
 int Import(int argc, char** argv);
 int Export(int argc, char** argv);
+int Quantize(int argc, char** argv);
 /// Becomes tarn-train (see hand_over.h); returns only when that fails.
 int Train(int argc, char** argv);
 /// Become tarn-experiment and tarn-plot; they return only when that fails.
@@ -50,9 +51,9 @@ class ExitError : public std::runtime_error {
   int code_;
 };
 
-/// Opens a model directory; throws ExitError(kExitBadModel) for every failure.
-LoadedModel OpenModelDirectory(const std::string& dir,
-                               const ModelOptions& options);
+/// Opens a model directory or GGUF file; throws ExitError(kExitBadModel) for
+/// every failure.
+LoadedModel OpenModelPath(const ModelPath& path, const ModelOptions& options);
 
 /// A path for a message or an error: "-" reads as "standard input".
 std::string InputName(const std::string& path);

@@ -73,7 +73,8 @@ TEST(FormatModelTest, RunsPromptsStepsAndBatches) {
 // It has no word: programs offer the formats of the list.
 TEST(FormatModelTest, ProgramsDoNotKnowIt) {
   EXPECT_THROW(ParseWeightType("--weights", kInt8Groups.name), ArgumentError);
-  EXPECT_EQ((std::vector<std::string>{"f32", "bf16"}), WeightTypeWords());
+  EXPECT_EQ((std::vector<std::string>{"auto", "f32", "bf16", "int8", "int4"}),
+            WeightTypeWords());
   EXPECT_EQ(WeightType::kBF16, ParseWeightType("--weights", "bf16"));
 }
 

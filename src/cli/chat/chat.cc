@@ -20,11 +20,10 @@ namespace {
 
 struct ChatFlags {
   std::string dir, system, template_path;
-  std::string weights = "f32";
+  ModelFlags model;
   ChatOptions chat;
   bool hide_thinking = false, no_thinking = false;
   int64_t seed = -1;
-  int threads = 0;
 };
 
 constexpr char kChatFooter[] =
@@ -52,7 +51,7 @@ constexpr char kChatExamples[] =
     "  tarn chat models/demo --template plain.jinja --max-tokens 200\n";
 
 void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("--system", flags.system, "system message to begin with");
   parser.Add("--template", flags.template_path,
              "chat template, instead of the directory's");
@@ -73,7 +72,8 @@ void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
                  "ask the template for answers without thinking "
                  "(enable_thinking)");
   DeclareSeed(parser, flags.seed);
-  DeclareModelFlags(parser, flags.threads, flags.weights);
+  DeclareModelFlags(parser, flags.model);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kChatFooter + ChatCommandHelp() + kChatExamples);
 }
 
@@ -176,9 +176,8 @@ int Chat(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const ModelPath path(flags.dir);
+  const LoadedModel opened = OpenModelPath(path, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ExitError(kExitBadModel,
@@ -186,8 +185,8 @@ int Chat(int argc, char** argv) {
   }
   Result<ChatFormat> format =
       flags.template_path.empty()
-          ? ChatFormat::Open(flags.dir)
-          : ChatFormat::Open(flags.dir, flags.template_path);
+          ? ChatFormat::Open(path)
+          : ChatFormat::Open(path, flags.template_path);
   if (!format.ok()) throw ExitError(kExitBadModel, format.error().what());
   UseDefaultSampling(parser, opened.defaults, flags.chat.sampler);
   flags.chat.sampler.seed = ChooseSeed(flags.seed);

@@ -31,6 +31,18 @@ class StateMetadata {
     }
   }
 
+  // Without the entry: f32.
+  void RequireCache(CacheType wanted) const {
+    const auto found = metadata_.find("cache");
+    const std::string given =
+        found == metadata_.end() ? Name(CacheType::kF32) : found->second;
+    if (given == Name(wanted)) return;
+    throw FormatError(
+        StrCat(path_, ": cache"),
+        StrCat(Quoted(Name(wanted)), ", the type of the model's cache"),
+        Quoted(given));
+  }
+
   // Files of earlier versions are not read: a prompt restores the recurrence.
   void RequireVersion() const {
     const std::string wanted = StrCat(state_file::kVersion);
@@ -72,7 +84,9 @@ Facts ReadFacts(const StateMetadata& metadata,
   metadata.Require("format", state_file::kFormat);
   metadata.RequireVersion();
   metadata.Require("model", HashText(model.fingerprint));
+  metadata.RequireCache(model.layout->cache);
   Facts facts;
+  facts.cache = model.layout->cache;
   facts.position = metadata.Integer("position", 0, kMaxPosition);
   facts.source_len =
       metadata.Integer("source_len", -1, model.cross ? kMaxSource : -1);
@@ -114,11 +128,10 @@ uint64_t ReadParts(const SafetensorsFile& file, const std::string& path,
     hash = state_file::HashPart(part, hash, [&](float* run, size_t first) {
       if (count == 0) return;
       std::memcpy(run, data + first * sizeof(float), count * sizeof(float));
-      const int64_t at = state_file::FirstNotFinite(run, count, part.initial);
+      const auto [at, value] = state_file::FirstBad(part, run, first);
       if (at < 0) return;
-      throw FormatError(StrCat(path, ": tensor ", part.name, "[",
-                               static_cast<int64_t>(first) + at, "]"),
-                        "a finite number", StrCat(run[at]));
+      throw FormatError(StrCat(path, ": tensor ", part.name, "[", at, "]"),
+                        "a finite number", StrCat(value));
     });
   }
   return hash;
