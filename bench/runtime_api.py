@@ -9,9 +9,9 @@ import native
 
 
 def _weights():
-    """Words of --weights and their numbers, from the header: {"f32": 0, "bf16": 1}."""
+    """Words of --weights and their numbers, from the header: {"auto": -1, "f32": 0, ...}."""
     header = (native.ROOT / "include" / "tarn" / "tarn.h").read_text()
-    found = re.findall(r"\bTARN_WEIGHTS_(\w+) = (\d+)", header)
+    found = re.findall(r"\bTARN_WEIGHTS_(\w+) = (-?\d+)", header)
     return {name.lower().replace("_", "-"): int(number) for name, number in found}
 
 

@@ -2,8 +2,7 @@
 depths, many sequences at once, opening, memory, and with a core taken. Between the turns of
 steps the machine reads as many bytes as a step does.
 
-A table a model. Where this build of tarn reads no GGUF file, it opens the directory that the
-file was made of, and where it holds no such weights, llama.cpp runs alone: the note says so.
+A table a model. Where tarn refuses the file, llama.cpp runs alone, and the note has the error.
 """
 
 import contextlib
@@ -23,10 +22,9 @@ import runtime_sides as sides
 import native
 from measures import neighbours, published_models
 
-# A column -> the type of the file, and what tarn may hold it as, best first: Q8_0 has groups
-# of 32.
+# A column -> the type of the file, and how tarn holds it: groups as they are stored.
 COLUMNS = {"f32": "f32", "bf16": "bf16", "int8": "q8_0", "int4": "q4_0"}
-HELD = {"f32": ("f32",), "bf16": ("bf16",), "int8": ("int8-32", "int8"), "int4": ("int4",)}
+HELD = {"f32": "f32", "bf16": "bf16", "int8": "auto", "int4": "auto"}
 CHOSEN = "TARN_BENCH_COLUMNS"  # some of them, comma-separated; unset: all
 NATIVE, PLAIN = "llama.cpp", "llama.cpp, no AMX"
 # The least that is wanted: bytes a second of steps, of those of a read; tarn over llama.cpp.
@@ -61,27 +59,21 @@ class _Entry:
         self.file = gguf_files.file(name, COLUMNS[column], ctx.quick)
         self.weight_bytes = gguf_files.tensor_bytes(self.file)
         self.step_bytes = gguf_files.step_bytes(self.file)
-        self.path = self.weights = self.model = None
+        self.weights, self.model, self.refusal = HELD[column], None, ""
         self.peers = peers
         for peer in peers.values():
             peer.ask("open", file=str(self.file), threads=ctx.threads)
         self._open()
 
     def _open(self):
-        words = [word for word in HELD[self.column] if word in runtime.WEIGHTS]
-        for path in (self.file, shapes.folder(self.name, self.ctx.quick)):
-            for word in words:
-                with contextlib.suppress(ValueError):
-                    self.model = runtime.Model(path, self.ctx.threads, word)
-                    self.path, self.weights = path, word
-                    return
+        try:
+            self.model = runtime.Model(self.file, self.ctx.threads, self.weights)
+        except ValueError as error:
+            self.refusal = str(error)
 
     def told(self):
         """For the note: what tarn ran."""
-        if self.model is None:
-            return f"{self.column}: not run by this build of tarn"
-        source = "the file" if self.path == self.file else "the directory"
-        return f"{self.column}: {self.weights} of {source}"
+        return f"{self.column}: " + (self.refusal or f"--weights {self.weights}")
 
     def close(self):
         if self.model is not None:
@@ -231,7 +223,7 @@ def _opening(entry):
     for _ in range(ctx.size(REPEATS, 1) + 1):
         for label, found in runs.items():
             if label == "tarn":
-                words = [entry.path, ctx.threads, entry.weights]
+                words = [entry.file, ctx.threads, entry.weights]
                 found.append(published_models.program("published_open.py", words, ctx))
             else:
                 found.append(llama.opened(entry.file, ctx.threads))
@@ -257,7 +249,7 @@ def _taken(entry):
             return side
 
         def tarn_steps(threads):
-            model = stack.enter_context(runtime.Model(entry.path, threads, entry.weights))
+            model = stack.enter_context(runtime.Model(entry.file, threads, entry.weights))
             state = runtime.State(model)
             stack.callback(state.close)
             work = lambda: [state.step(7) for _ in range(count)]
@@ -282,7 +274,7 @@ def _against_transformers(entry):
     ctx = entry.ctx
     folder = shapes.folder(entry.name, ctx.quick)
     types = ["bf16"] if shapes.is_bfloat16(entry.name) else ["f32", "bf16"]
-    calls = {"tarn": [entry.path, "tarn", ctx.threads, entry.weights]}
+    calls = {"tarn": [entry.file, "tarn", ctx.threads, entry.weights]}
     calls |= {f"transformers, {one}": [folder, "transformers", ctx.threads, one] for one in types}
     runs = {label: [] for label in calls}
     for _ in range(ctx.size(REPEATS, 1)):
@@ -297,7 +289,7 @@ def _against_transformers(entry):
         best = min((seconds, label) for label, seconds in medians.items() if label != "tarn")[1]
         pairs = zip(runs[best], runs["tarn"])
         entry.table.goal(
-            f"{entry.name}: {part}, {entry.weights} against {best}",
+            f"{entry.name}: {part}, {entry.column} against {best}",
             results.at_least(bound),
             statistics.median(a[part] / b[part] for a, b in pairs),
         )
