@@ -10,7 +10,7 @@ import os
 import pathlib
 import statistics
 
-import gguf_files
+import llama_files
 import harness
 import limits
 import llama_process as llama
@@ -56,9 +56,9 @@ class _Entry:
 
     def __init__(self, table, ctx, name, column, peers):
         self.table, self.ctx, self.name, self.column = table, ctx, name, column
-        self.file = gguf_files.file(name, COLUMNS[column], ctx.quick)
-        self.weight_bytes = gguf_files.tensor_bytes(self.file)
-        self.step_bytes = gguf_files.step_bytes(self.file)
+        self.file = llama_files.file(name, COLUMNS[column], ctx.quick)
+        self.weight_bytes = llama_files.tensor_bytes(self.file)
+        self.step_bytes = llama_files.step_bytes(self.file)
         self.weights, self.model, self.refusal = HELD[column], None, ""
         self.peers = peers
         for peer in peers.values():

@@ -1,7 +1,7 @@
 """GGUF files of the models of bench/published_shapes.py, each written once, next to its
 directory: float32 and bfloat16 by llama.cpp's converter, the others by its quantiser.
 
-    python bench/gguf_files.py NAME f32|bf16|q8_0|q4_0|q4_k_m [--quick]    prints the file's path
+    python bench/llama_files.py NAME f32|bf16|q8_0|q4_0|q4_k_m [--quick]    prints the file's path
 """
 
 import sys
