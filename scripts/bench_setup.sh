@@ -20,7 +20,7 @@ print(sysconfig.get_path("platlib"))')
 wanted=$(printf '%s\n' "$facts" "$PWD"; cat requirements-peers.txt)
 stamp=.venv-peers/.tarn-setup
 tuned=.venv-peers/tuned # the causal product, compiled for each SIMD target
-llama=.venv-peers/llama.cpp # its converter; no-amx/: a second build of its library
+llama=.venv-peers/llama.cpp # its converter; no-amx/: its library, built again
 amx=$(grep -m1 -ow amx_int8 /proc/cpuinfo || true)
 made() { [ "$wanted" = "$(cat "$stamp" 2>/dev/null)" ]; }
 made_tuned() { [ -f "$tuned/avx2/causal_product_avx2.so" ]; }
@@ -100,6 +100,9 @@ if [ -n "$amx" ]; then
   mkdir -p "$llama/no-amx"
   cp -P "$folder"/no-amx/bin/*.so* "$llama/no-amx/"
 fi
-rm -rf "$llama/conversion" "$llama/gguf-py"
-cp -r "$sources/conversion" "$sources/gguf-py" "$llama/"
+# Its vocabularies have texts and ids, with which tests/tokenizers compare: TARN_LLAMA_CPP.
+for part in conversion gguf-py models; do
+  rm -rf "${llama:?}/$part"
+  cp -r "$sources/$part" "$llama/"
+done
 cp "$sources/convert_hf_to_gguf.py" "$llama/" # last: it says that all of this is there
