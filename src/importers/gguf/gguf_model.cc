@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-constexpr const char* kConfig = "config.json";
+constexpr const char* kConfigName = "config.json";
 constexpr const char* kEmbedding = "token_embd.weight";
 
 const GgufArchitecture& RowFor(const GgufFile& file) {
@@ -95,7 +95,7 @@ Result<std::shared_ptr<const GgufModel>> GgufModel::Open(
 }
 
 bool GgufModel::Has(const std::string& name) const {
-  if (name == kConfig) return true;
+  if (name == kConfigName) return true;
   for (const GgufText& text : GgufTexts()) {
     if (name == text.name) return text.has(*file_);
   }
@@ -121,7 +121,7 @@ Result<std::string> GgufModel::Read(const std::string& name,
 }
 
 Result<std::shared_ptr<const WeightSource>> GgufModel::Weights() const {
-  const Result<ModelConfig> config = ImportConfig(config_, kConfig);
+  const Result<ModelConfig> config = ImportConfig(config_, kConfigName);
   if (!config.ok()) return InFolder(path(), config.error());
   try {
     GgufTensors tensors = GgufTensors::OfFile(weights_);

@@ -26,7 +26,7 @@ constexpr NumberType kNumberTypes[] = {{"f32", &kF32Encoding, 0},
                                        {"bf16", &kBF16Encoding, 32},
                                        {"q8_0", &kQ80Encoding, 7},
                                        {"q4_0", &kQ40Encoding, 2}};
-constexpr const char* kStored = "stored";
+constexpr const char* kAsStored = "stored";
 constexpr int64_t kGuessed = 1024;  // llama.h, LLAMA_FTYPE_GUESSED
 constexpr int64_t kQuantizationVersion = 2;
 
@@ -66,8 +66,8 @@ struct Choice {
   PublishedForm form;
 };
 
-Choice Choose(const ModelConfig& config,
-              const std::shared_ptr<const WeightSource>& weights) {
+Choice ChooseRow(const ModelConfig& config,
+                 const std::shared_ptr<const WeightSource>& weights) {
   for (const GgufArchitecture& row : GgufArchitectures()) {
     for (const char* type : row.types) {
       Result<PublishedForm> form = Publish(config, weights, type);
@@ -88,7 +88,7 @@ Choice Choose(const ModelConfig& config,
 }  // namespace
 
 std::vector<std::string> GgufNumberTypes() {
-  std::vector<std::string> words = {kStored};
+  std::vector<std::string> words = {kAsStored};
   for (const NumberType& type : kNumberTypes) words.push_back(type.word);
   return words;
 }
@@ -106,7 +106,7 @@ Result<GgufForm> PublishGguf(const ModelConfig& config,
                              const TextFiles& texts,
                              const std::string& numbers) {
   const NumberType* type = NumberTypeOf(numbers);
-  if (type == nullptr && numbers != kStored) {
+  if (type == nullptr && numbers != kAsStored) {
     std::string known;
     for (const std::string& word : GgufNumberTypes()) {
       known += (known.empty() ? "" : ", ") + word;
@@ -114,7 +114,7 @@ Result<GgufForm> PublishGguf(const ModelConfig& config,
     return ArgumentError("type of numbers", "one of " + known, Quoted(numbers));
   }
   try {
-    const Choice choice = Choose(config, weights);
+    const Choice choice = ChooseRow(config, weights);
     const ModelConfig read =
         ImportConfig(choice.form.config, "config.json").Take();
     const nlohmann::json published = nlohmann::json::parse(choice.form.config);

@@ -14,7 +14,7 @@ bool HasBias(const GgufKeys& from, const char* name) {
   return from.HasTensor(StrCat("blk.0.", name, ".bias"));
 }
 
-void LlamaConfig(GgufKeys& from, PublishedKeys& to) {
+void LlamaFileConfig(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "llama";
   ReadGgufStack(from, to);
   ReadGgufRotary(from, to);
@@ -22,42 +22,42 @@ void LlamaConfig(GgufKeys& from, PublishedKeys& to) {
   to["mlp_bias"] = HasBias(from, "ffn_up");
 }
 
-void LlamaTensors(const ModelConfig& config, GgufTensors& tensors) {
+void LlamaFileTensors(const ModelConfig& config, GgufTensors& tensors) {
   AddGgufStack(config, {.permuted = true}, tensors);
 }
 
-void LlamaKeys(const GgufExport& from, GgufKeyList& to) {
+void LlamaFileKeys(const GgufExport& from, GgufKeyList& to) {
   AddGgufStackKeys(from, "llama", to);
   AddGgufRotaryKeys(from, "llama", from.config.d_key, to);
 }
 
-void Qwen2Config(GgufKeys& from, PublishedKeys& to) {
+void Qwen2FileConfig(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen2";
   ReadGgufStack(from, to);
   ReadGgufRotary(from, to);
 }
 
-void Qwen2Tensors(const ModelConfig& config, GgufTensors& tensors) {
+void Qwen2FileTensors(const ModelConfig& config, GgufTensors& tensors) {
   AddGgufStack(config, {}, tensors);
 }
 
-void Qwen2Keys(const GgufExport& from, GgufKeyList& to) {
+void Qwen2FileKeys(const GgufExport& from, GgufKeyList& to) {
   AddGgufStackKeys(from, "qwen2", to);
   AddGgufRotaryKeys(from, "qwen2", from.config.d_key, to);
 }
 
-void Qwen3Config(GgufKeys& from, PublishedKeys& to) {
+void Qwen3FileConfig(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3";
   ReadGgufStack(from, to);
   ReadGgufRotary(from, to);
   to["attention_bias"] = HasBias(from, "attn_q");
 }
 
-void Qwen3Tensors(const ModelConfig& config, GgufTensors& tensors) {
+void Qwen3FileTensors(const ModelConfig& config, GgufTensors& tensors) {
   AddGgufStack(config, {.head_norms = true}, tensors);
 }
 
-void Qwen3Keys(const GgufExport& from, GgufKeyList& to) {
+void Qwen3FileKeys(const GgufExport& from, GgufKeyList& to) {
   AddGgufStackKeys(from, "qwen3", to);
   AddGgufRotaryKeys(from, "qwen3", from.config.d_key, to);
 }
@@ -93,7 +93,7 @@ std::vector<bool> WindowedLayers(GgufKeys& from, int64_t layers) {
   return windowed;
 }
 
-void Gemma3Config(GgufKeys& from, PublishedKeys& to) {
+void Gemma3FileConfig(GgufKeys& from, PublishedKeys& to) {
   constexpr const char* kWindow = "attention.sliding_window";
   to["model_type"] = "gemma3_text";
   const int64_t layers = ReadGgufStack(from, to);
@@ -119,13 +119,13 @@ void Gemma3Config(GgufKeys& from, PublishedKeys& to) {
         {"rope_theta", from.Real("rope.freq_base_swa", 10000.0)}}}};
 }
 
-void Gemma3Tensors(const ModelConfig& config, GgufTensors& tensors) {
+void Gemma3FileTensors(const ModelConfig& config, GgufTensors& tensors) {
   AddGgufStack(config,
                {.head_norms = true, .norms_after = true, .norm_shift = 1},
                tensors);
 }
 
-void Gemma3Keys(const GgufExport& from, GgufKeyList& to) {
+void Gemma3FileKeys(const GgufExport& from, GgufKeyList& to) {
   const std::string own = "gemma3.";
   const ModelConfig& config = from.config;
   AddGgufStackKeys(from, "gemma3", to);
@@ -161,10 +161,15 @@ void Gemma3Keys(const GgufExport& from, GgufKeyList& to) {
 }  // namespace
 
 std::vector<GgufArchitecture> GgufLlamaRows() {
-  return {{"llama", LlamaConfig, LlamaTensors, {"llama"}, LlamaKeys},
-          {"qwen2", Qwen2Config, Qwen2Tensors, {"qwen2"}, Qwen2Keys},
-          {"qwen3", Qwen3Config, Qwen3Tensors, {"qwen3"}, Qwen3Keys},
-          {"gemma3", Gemma3Config, Gemma3Tensors, {"gemma3_text"}, Gemma3Keys}};
+  return {
+      {"llama", LlamaFileConfig, LlamaFileTensors, {"llama"}, LlamaFileKeys},
+      {"qwen2", Qwen2FileConfig, Qwen2FileTensors, {"qwen2"}, Qwen2FileKeys},
+      {"qwen3", Qwen3FileConfig, Qwen3FileTensors, {"qwen3"}, Qwen3FileKeys},
+      {"gemma3",
+       Gemma3FileConfig,
+       Gemma3FileTensors,
+       {"gemma3_text"},
+       Gemma3FileKeys}};
 }
 
 }  // namespace tarn

@@ -36,6 +36,7 @@ enum class GgufType : uint32_t {
 inline constexpr uint64_t kMaxGgufHeader = uint64_t{1} << 28;
 inline constexpr uint64_t kMaxGgufTensors = uint64_t{1} << 18;
 inline constexpr uint64_t kMaxGgufKeys = uint64_t{1} << 16;
+inline constexpr uint64_t kMaxGgufAxes = 4;
 /// Bytes of the name of a key and of a tensor (ggml's GGML_MAX_NAME, less the
 /// NUL).
 inline constexpr uint64_t kMaxGgufKeyBytes = 65535, kMaxGgufNameBytes = 63;

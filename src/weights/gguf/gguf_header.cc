@@ -20,20 +20,19 @@ namespace {
 // tensor: length of its name, rank, type, offset; item: its length.
 constexpr uint64_t kLeastKey = 13, kLeastTensor = 24, kLeastText = 8;
 constexpr uint64_t kMaxItemText = uint64_t{1} << 16;  // of an array: a token
-constexpr uint64_t kMostAxes = 4;
 constexpr uint64_t kUsualAlignment = 32;
 constexpr int64_t kLeastAlignment = 8, kMostAlignment = 1 << 16;
 constexpr const char* kAlignmentKey = "general.alignment";
 
-struct TypeRow {
+struct ValueTypeRow {
   const char* word;
   uint64_t bytes;  // of one number
 };
-constexpr TypeRow kTypes[] = {
+constexpr ValueTypeRow kValueTypes[] = {
     {"u8", 1},  {"i8", 1},  {"u16", 2},  {"i16", 2},  {"u32", 4},
     {"i32", 4}, {"f32", 4}, {"bool", 1}, {"text", 0}, {"array", 0},
     {"u64", 8}, {"i64", 8}, {"f64", 8}};
-constexpr uint32_t kTypeCount = std::size(kTypes);
+constexpr uint32_t kValueTypeCount = std::size(kValueTypes);
 
 // Reads a file from its beginning on; what is missing is an error.
 class Cursor {
@@ -97,10 +96,10 @@ class Cursor {
 GgufType ReadType(Cursor& from, const std::string& key) {
   const uint64_t begin = from.at();
   const auto type = from.Number<uint32_t>("the type of a value");
-  if (type >= kTypeCount) {
+  if (type >= kValueTypeCount) {
     from.Refuse(begin,
-                StrCat("a type of value from 0 to ", kTypeCount - 1, " of key ",
-                       Quoted(key)),
+                StrCat("a type of value from 0 to ", kValueTypeCount - 1,
+                       " of key ", Quoted(key)),
                 StrCat(type));
   }
   return static_cast<GgufType>(type);
@@ -196,8 +195,8 @@ std::optional<uint64_t> Product(uint64_t a, uint64_t b) {
 void ReadAxes(Cursor& from, GgufTensor& tensor) {
   const uint64_t begin = from.at();
   const auto rank = from.Number<uint32_t>("the rank of a tensor");
-  if (rank > kMostAxes) {
-    from.Refuse(begin, StrCat("a tensor of up to ", kMostAxes, " axes"),
+  if (rank > kMaxGgufAxes) {
+    from.Refuse(begin, StrCat("a tensor of up to ", kMaxGgufAxes, " axes"),
                 StrCat(rank));
   }
   uint64_t product = 1;
@@ -324,11 +323,11 @@ uint32_t ReadBegin(Cursor& from) {
 }  // namespace
 
 uint64_t GgufTypeBytes(GgufType type) {
-  return kTypes[static_cast<uint32_t>(type)].bytes;
+  return kValueTypes[static_cast<uint32_t>(type)].bytes;
 }
 
 const char* GgufTypeWord(GgufType type) {
-  return kTypes[static_cast<uint32_t>(type)].word;
+  return kValueTypes[static_cast<uint32_t>(type)].word;
 }
 
 GgufHeader ParseGgufHeader(const std::string& path,

@@ -11,16 +11,15 @@ namespace tarn {
 namespace {
 
 constexpr uint32_t kVersion = 3;
-constexpr uint64_t kAlignment = 32;  // what readers assume without a key
-constexpr size_t kMostAxes = 4;
-constexpr int64_t kWritten = int64_t{1} << 20;  // numbers at a time
+constexpr uint64_t kOwnAlignment = 32;  // what readers assume without a key
+constexpr int64_t kRounded = int64_t{1} << 20;  // numbers at a time
 
 uint64_t Padded(uint64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kOwnAlignment - 1) / kOwnAlignment * kOwnAlignment;
 }
 
 template <typename T>
-void Append(T value, std::string& to) {
+void AppendNumber(T value, std::string& to) {
   to.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
@@ -30,15 +29,15 @@ const Encoding& EncodingFor(const WeightTensor& tensor,
   const Encoding& encoding = options.stored(tensor);
   const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
   if (!tensor.name.empty() && tensor.name.size() <= kMaxGgufNameBytes &&
-      tensor.shape.size() <= kMostAxes && row % encoding.numbers == 0 &&
+      tensor.shape.size() <= kMaxGgufAxes && row % encoding.numbers == 0 &&
       (encoding.narrow != nullptr || tensor.encoding == &encoding)) {
     return encoding;
   }
   throw ArgumentError(
       StrCat("GGUF: tensor ", Quoted(tensor.name, 200)),
-      StrCat("a name of 1 to ", kMaxGgufNameBytes, " bytes, up to ", kMostAxes,
-             " axes, and rows of whole blocks of ", encoding.numbers, " to be ",
-             encoding.name),
+      StrCat("a name of 1 to ", kMaxGgufNameBytes, " bytes, up to ",
+             kMaxGgufAxes, " axes, and rows of whole blocks of ",
+             encoding.numbers, " to be ", encoding.name),
       StrCat("shape ", ShapeText(tensor.shape)));
 }
 
@@ -83,9 +82,9 @@ class HeldCheck {
 };
 
 // Rows in the encoding of the file.
-void ReadAs(const WeightSource& source, const WeightTensor& tensor,
-            const Encoding& encoding, WeightRange rows,
-            std::vector<float>& wide, std::vector<uint8_t>& bytes) {
+void ReadRounded(const WeightSource& source, const WeightTensor& tensor,
+                 const Encoding& encoding, WeightRange rows,
+                 std::vector<float>& wide, std::vector<uint8_t>& bytes) {
   const int64_t count = rows.size() * tensor.columns();
   bytes.resize(static_cast<size_t>(encoding.Bytes(count)));
   if (tensor.encoding == &encoding) {
@@ -110,21 +109,21 @@ uint64_t BytesIn(const WeightTensor& tensor, const Encoding& encoding) {
 std::string GgufHead(const WeightSource& source, const GgufKeyList& keys,
                      const GgufWriteOptions& options) {
   std::string head = "GGUF";
-  Append(kVersion, head);
-  Append(static_cast<uint64_t>(source.tensors().size()), head);
-  Append(keys.count(), head);
+  AppendNumber(kVersion, head);
+  AppendNumber(static_cast<uint64_t>(source.tensors().size()), head);
+  AppendNumber(keys.count(), head);
   head += keys.bytes();
   uint64_t offset = 0;
   for (const WeightTensor& tensor : source.tensors()) {
     const Encoding& encoding = EncodingFor(tensor, options);
-    Append(static_cast<uint64_t>(tensor.name.size()), head);
+    AppendNumber(static_cast<uint64_t>(tensor.name.size()), head);
     head += tensor.name;
-    Append(static_cast<uint32_t>(tensor.shape.size()), head);
+    AppendNumber(static_cast<uint32_t>(tensor.shape.size()), head);
     for (size_t i = tensor.shape.size(); i-- > 0;) {
-      Append(tensor.shape[i], head);
+      AppendNumber(tensor.shape[i], head);
     }
-    Append(GgufTypeOf(encoding), head);
-    Append(offset, head);
+    AppendNumber(GgufTypeOf(encoding), head);
+    AppendNumber(offset, head);
     offset += Padded(BytesIn(tensor, encoding));
   }
   head.resize(Padded(head.size()), '\0');
@@ -151,13 +150,13 @@ void WriteGguf(const WeightSource& source, const GgufKeyList& keys,
   for (const WeightTensor& tensor : source.tensors()) {
     const Encoding& encoding = EncodingFor(tensor, options);
     const int64_t most =
-        std::max<int64_t>(1, kWritten / std::max<int64_t>(1, tensor.columns()));
+        std::max<int64_t>(1, kRounded / std::max<int64_t>(1, tensor.columns()));
     for (int64_t row = 0; row < tensor.rows(); row += most) {
       const WeightRange rows = {row, std::min(row + most, tensor.rows())};
       const auto size =
           static_cast<uint64_t>(encoding.Bytes(rows.size() * tensor.columns()));
       if (file.Skip(size)) continue;
-      ReadAs(source, tensor, encoding, rows, wide, bytes);
+      ReadRounded(source, tensor, encoding, rows, wide, bytes);
       file.Put(bytes.data(), bytes.size());
       file.Report();
     }

@@ -7,13 +7,13 @@
 namespace tarn {
 namespace {
 
-struct TypeRow {
+struct TensorTypeRow {
   uint32_t type;
   const char* name;
   const Encoding* encoding = nullptr;  // null: not read
 };
 
-constexpr TypeRow kTensorTypes[] = {
+constexpr TensorTypeRow kTensorTypes[] = {
     {0, "F32", &kF32Encoding},
     {1, "F16", &kF16Encoding},
     {2, "Q4_0", &kQ40Encoding},
@@ -53,14 +53,14 @@ constexpr TypeRow kTensorTypes[] = {
 }  // namespace
 
 const Encoding* GgufEncodingOf(uint32_t type) {
-  for (const TypeRow& row : kTensorTypes) {
+  for (const TensorTypeRow& row : kTensorTypes) {
     if (row.type == type) return row.encoding;
   }
   return nullptr;
 }
 
 uint32_t GgufTypeOf(const Encoding& encoding) {
-  for (const TypeRow& row : kTensorTypes) {
+  for (const TensorTypeRow& row : kTensorTypes) {
     if (row.encoding == &encoding) return row.type;
   }
   throw ArgumentError("GGUF: encoding of a tensor", "one of " + GgufTypeNames(),
@@ -68,7 +68,7 @@ uint32_t GgufTypeOf(const Encoding& encoding) {
 }
 
 std::string GgufTypeName(uint32_t type) {
-  for (const TypeRow& row : kTensorTypes) {
+  for (const TensorTypeRow& row : kTensorTypes) {
     if (row.type == type) return row.name;
   }
   return std::to_string(type);
@@ -76,7 +76,7 @@ std::string GgufTypeName(uint32_t type) {
 
 std::string GgufTypeNames() {
   std::string names;
-  for (const TypeRow& row : kTensorTypes) {
+  for (const TensorTypeRow& row : kTensorTypes) {
     if (row.encoding == nullptr) continue;
     names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
