@@ -220,36 +220,40 @@ def write_model(folder, path, kind=gguf.GGMLQuantizationType.F32):
     return write_file(path, *RULES[config["model_type"]](config, tensors), kind)
 
 
-# Registers what makes the converter take any tokenizer: texts are ids.
+# The converter takes any tokenizer: texts are ids. importing conversion's modules registers
+# their classes.
 CONVERTER = """
-import sys, pathlib
-sys.path[:0] = [{root!r}, {root!r} + "/gguf-py"]
-import conversion
-from conversion.base import TextModel, gguf
-conversion_folder = pathlib.Path({root!r}) / "conversion"
-import importlib
-for file in sorted(conversion_folder.glob("*.py")):
+import importlib, pathlib, sys
+root, folder, out, kind = sys.argv[1:]
+sys.path[:0] = [root, root + "/gguf-py"]
+from conversion.base import ModelBase, ModelType, gguf
+for file in sorted((pathlib.Path(root) / "conversion").glob("*.py")):
     if file.stem not in ("__init__", "base"):
-        try:
-            importlib.import_module("conversion." + file.stem)
-        except ImportError:
-            pass
-from conversion.base import ModelBase, ModelType
-folder = pathlib.Path({folder!r})
-hparams = ModelBase.load_hparams(folder, False)
-architecture = hparams["architectures"][0]
-model_class = ModelBase.from_model_architecture(architecture, model_type=ModelType.TEXT)
-model_class.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
-model = model_class(folder, gguf.LlamaFileType.{kind}, pathlib.Path({out!r}))
-model.write()
+        importlib.import_module("conversion." + file.stem)
+hparams = ModelBase.load_hparams(pathlib.Path(folder), False)
+model = ModelBase.from_model_architecture(hparams["architectures"][0], model_type=ModelType.TEXT)
+model.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
+model(pathlib.Path(folder), gguf.LlamaFileType[kind], pathlib.Path(out)).write()
 """
 
 
 def convert(folder, path, kind="ALL_F32"):
     """The same by llama.cpp's converter."""
     assert LLAMA_CPP is not None
-    script = CONVERTER.format(root=str(LLAMA_CPP), folder=str(folder), out=str(path), kind=kind)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    # Gemma's rule counts the tokens of a directory's tokenizer.
+    tokenizer = pathlib.Path(folder) / "tokenizer.json"
+    made = not tokenizer.exists()
+    if made:
+        vocab = json.loads((pathlib.Path(folder) / "config.json").read_text())["vocab_size"]
+        tokens = {str(i): i for i in range(vocab)}
+        tokenizer.write_text(json.dumps({"model": {"vocab": tokens}, "added_tokens": []}))
+    done = subprocess.run(
+        [sys.executable, "-c", CONVERTER, LLAMA_CPP, str(folder), str(path), kind],
+        capture_output=True,
+        text=True,
+    )
+    if made:
+        tokenizer.unlink()
     assert done.returncode == 0, done.stderr[-4000:]
     return path
 

@@ -127,7 +127,7 @@ def falcon_tensors(c, name, x):
     factors = {
         "down_proj": c["mlp_multipliers"][1],
         "gate_proj": c["mlp_multipliers"][0],
-        "k_proj": c["key_multiplier"] * inside,
+        "k_proj": c["key_multiplier"],
         "q_proj": inside,
         "v_proj": inside,
         "o_proj": c["attention_out_multiplier"],
@@ -137,6 +137,8 @@ def falcon_tensors(c, name, x):
         "embed_tokens": c["embedding_multiplier"],
     }
     x = x * next((factor for part, factor in factors.items() if part in name), 1.0)
+    if "k_proj" in name:
+        x = x * inside
     if "in_proj" in name:
         inner = c["mamba_d_ssm"]
         keys = c["mamba_n_groups"] * c["mamba_d_state"]
@@ -296,6 +298,9 @@ def rwkv_keys(w, c):
 
 def rwkv_tensors(c, name, x):
     """Rwkv7Model.filter_tensors and modify_tensors, but for the shares of the row before."""
+    if name.startswith("blk."):
+        yield name, x
+        return
     name = name.replace("ffn", "feed_forward").replace("attn", "attention")
     name = name.replace("feed_forward_norm", "ln2").replace("g_norm", "ln_x")
     name = name.replace("_lora.lora.0.weight", "1.weight")

@@ -3,9 +3,11 @@
 that skip first."""
 
 import copy
+import heapq
+import re
 
 import gguf
-from cases import BAR, REPLACE, sequence
+from cases import BAR
 
 TYPES = gguf.TokenType
 # The splitter's name for each case of cases.py that has one.
@@ -42,6 +44,8 @@ def token_lists(root: dict, padding: int = 3):
     for token in root["added_tokens"]:
         texts[token["id"]] = token["content"]
         types[token["id"]] = TYPES.CONTROL if token["special"] else TYPES.USER_DEFINED
+        if token["content"] == "<unk>":
+            types[token["id"]] = TYPES.UNKNOWN
     size = max(texts) + 1 + padding
     return (
         [texts.get(id, f"[PAD{id}]") for id in range(size)],
@@ -93,30 +97,49 @@ def write(path, model: str, root: dict, pre=None, scores=None, **more):
     return path
 
 
-def merges_of(scores: dict, ids: dict) -> list:
-    """SentencePiece's merges, as transformers' converter makes them of scores
-    (convert_slow_tokenizer.py, generate_merges)."""
-    merges = []
-    for token, score in scores.items():
-        pairs = []
-        for at in range(1, len(token)):
-            left, right = token[:at], token[at:]
-            if left in ids and right in ids:
-                pairs.append((left, right, score))
-        merges += sorted(pairs, key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-    merges.sort(key=lambda pair: pair[2], reverse=True)
-    return [[left, right] for left, right, _ in merges]
+def joined(scores: dict, text: str) -> list:
+    """SentencePiece's BPE of one piece (bpe_model.cc, Encode): of all neighbours that make a
+    token those of the best score are joined, the leftmost of equal ones."""
+    parts = list(text)
+    before = [i - 1 for i in range(len(parts))]
+    after = [i + 1 for i in range(len(parts))]
+    agenda = []
+
+    def add(left, right):
+        if left < 0 or right >= len(parts):
+            return
+        whole = parts[left] + parts[right]
+        if whole in scores:
+            heapq.heappush(agenda, (-scores[whole], left, right, whole))
+
+    for i in range(len(parts) - 1):
+        add(i, i + 1)
+    while agenda:
+        _, left, right, whole = heapq.heappop(agenda)
+        if not parts[left] or not parts[right] or parts[left] + parts[right] != whole:
+            continue
+        parts[left], parts[right] = whole, ""
+        after[left] = after[right]
+        if after[right] < len(parts):
+            before[after[right]] = left
+        add(before[left], left)
+        add(left, after[left])
+    return [part for part in parts if part]
 
 
-def with_scores(root: dict, scores: dict, prefix: bool) -> dict:
-    """A tokenizer.json of SentencePiece's BPE by scores: the whole text is one piece."""
-    root = copy.deepcopy(root)
-    steps = [{"type": "Prepend", "prepend": BAR}] if prefix else []
-    root["normalizer"] = sequence("normalizers", [*steps, REPLACE])
-    root["pre_tokenizer"] = None
-    if not prefix:
-        root["decoder"]["decoders"] = [
-            step for step in root["decoder"]["decoders"] if step["type"] != "Strip"
-        ]
-    root["model"]["merges"] = merges_of(scores, root["model"]["vocab"])
-    return root
+def encode_by_scores(root: dict, scores: dict, prefix: bool, text: str) -> list:
+    """Ids of a text without special tokens, as llama.cpp has them."""
+    ids = root["model"]["vocab"]
+    first = {t["content"]: t["id"] for t in root["added_tokens"] if not t["special"]}
+    special = {token["content"] for token in root["added_tokens"]}
+    plain = {t: s for t, s in scores.items() if t not in special and not t.startswith("<0x")}
+    found = []
+    for part in re.split("(" + "|".join(map(re.escape, first)) + ")", text):
+        if part in first:
+            found.append(first[part])
+            continue
+        whole = (BAR if prefix and part else "") + part.replace(" ", BAR)
+        for piece in joined(plain, whole):
+            rest = [f"<0x{byte:02X}>" for byte in piece.encode()]
+            found += [ids[token] for token in ([piece] if piece in plain else rest)]
+    return found

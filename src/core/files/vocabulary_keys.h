@@ -38,8 +38,8 @@ struct VocabularyKeys {
   std::shared_ptr<const void> owner = nullptr;
 };
 
-/// Whether a token with this text ends what a model writes, whatever its type:
-/// files name one such token by its id at most, while models write several.
+/// Whether a token with this text that is no ordinary one ends what a model
+/// writes: files name one by its id at most, while models write several.
 /// Source: llama-vocab.cpp, special_eog_ids.
 bool EndsTurn(std::string_view token);
 

@@ -35,6 +35,12 @@ std::vector<std::string_view> ViewsOfKey(const GgufFile& file, const char* key,
   return views;
 }
 
+std::vector<int64_t> TypesOfKeys(const GgufFile& file) {
+  constexpr char kKey[] = "tokenizer.ggml.token_type";
+  if (!file.Has(kKey)) return {};
+  return file.Integers(kKey, 0, 6, kMostGgufTokens);
+}
+
 // Names that tokenizer_config.json gives to the ids of keys.
 struct NamedId {
   const char *name, *key;
@@ -100,15 +106,22 @@ std::vector<int64_t> StopIdsOf(const GgufFile& file) {
         IdOfKey(file, StrCat("tokenizer.ggml.", name, "_token_id").c_str());
     if (id) ids.push_back(*id);
   }
+  // An ordinary token of such a text, as "</s>" of HTML, is no end.
   const GgufStrings& tokens = file.Strings(kTokensKey, kMostGgufTokens);
+  const std::vector<int64_t> types = TypesOfKeys(file);
   std::vector<std::string_view> ends;
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    if (EndsTurn(tokens[id])) ends.push_back(tokens[id]);
-  }
-  for (size_t id = 0; id < tokens.size(); ++id) {
-    if (EndsTurn(tokens[id]) && !StaysWithinTurn(tokens[id], ends)) {
-      ids.push_back(static_cast<int64_t>(id));
+  std::vector<int64_t> found;
+  for (size_t id = 0; id < std::min(tokens.size(), types.size()); ++id) {
+    const auto type = static_cast<TokenType>(types[id]);
+    if ((type != TokenType::kControl && type != TokenType::kUserDefined) ||
+        !EndsTurn(tokens[id])) {
+      continue;
     }
+    ends.push_back(tokens[id]);
+    found.push_back(static_cast<int64_t>(id));
+  }
+  for (size_t i = 0; i < ends.size(); ++i) {
+    if (!StaysWithinTurn(ends[i], ends)) ids.push_back(found[i]);
   }
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -149,11 +162,8 @@ VocabularyKeys VocabularyOf(const GgufFile& file) {
                       "no such key");
   }
   keys.tokens = ViewsOfKey(file, kTokensKey, kMostGgufTokens);
-  if (file.Has("tokenizer.ggml.token_type")) {
-    for (const int64_t type :
-         file.Integers("tokenizer.ggml.token_type", 0, 6, kMostGgufTokens)) {
-      keys.types.push_back(static_cast<TokenType>(type));
-    }
+  for (const int64_t type : TypesOfKeys(file)) {
+    keys.types.push_back(static_cast<TokenType>(type));
   }
   if (file.Has("tokenizer.ggml.scores")) {
     const std::vector<double> scores =

@@ -31,6 +31,13 @@ std::string EscapedByte(char c) {
   return std::string("\\x") + kDigits[byte >> 4] + kDigits[byte & 15];
 }
 
+// What Python writes for the bytes, between single quotes.
+std::string EscapedText(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) text += EscapedByte(c);
+  return text;
+}
+
 }  // namespace
 
 // As the lines of the vocabulary's file, whose reader checks the rest.
@@ -42,13 +49,13 @@ Tokenizer ReadEscapedBytes(const VocabularyKeys& keys) {
     if (TypeOfToken(keys, id) == TokenType::kUnused) {
       RefuseKey(place, "a token, as there are some after it", "an unused one");
     }
-    const std::string literal =
-        StrCat("b'", InSingleQuotes(keys.tokens[id]), "'");
-    const Result<std::string> bytes = ParsePythonLiteral(literal);
+    const Result<std::string> bytes =
+        ParsePythonLiteral(StrCat("b'", InSingleQuotes(keys.tokens[id]), "'"));
     if (!bytes.ok()) {
       RefuseKey(place, "bytes as Python writes them", Quoted(keys.tokens[id]));
     }
-    text += StrCat(id, " ", literal, " ", bytes.value().size(), "\n");
+    text += StrCat(id, " b'", EscapedText(bytes.value()), "' ",
+                   bytes.value().size(), "\n");
   }
   Result<WorldTokenizer> world = WorldTokenizer::FromText(text);
   if (!world.ok()) {
@@ -65,11 +72,8 @@ VocabularyKeys KeysOfWorld(const WorldTokenizer& world) {
   keys.tokens.push_back(kTextEnd);
   keys.types.push_back(TokenType::kControl);
   for (int64_t id = 1; id < world.vocab_size(); ++id) {
-    std::string escaped;
-    for (const char c : world.Bytes(static_cast<int32_t>(id))) {
-      escaped += EscapedByte(c);
-    }
-    keys.tokens.push_back(texts.Keep(std::move(escaped)));
+    keys.tokens.push_back(
+        texts.Keep(EscapedText(world.Bytes(static_cast<int32_t>(id)))));
     keys.types.push_back(TokenType::kNormal);
   }
   keys.bos = keys.eos = 0;

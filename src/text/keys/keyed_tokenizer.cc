@@ -82,10 +82,10 @@ TokenType TypeOfToken(const VocabularyKeys& keys, size_t id) {
   if (keys.tokens[id].empty()) return TokenType::kUnused;
   const TokenType type =
       keys.types.empty() ? TokenType::kNormal : keys.types[id];
-  const bool plain =
-      type == TokenType::kNormal || type == TokenType::kUserDefined;
   // A user's text must not end the model's turn, whatever the file says.
-  return plain && EndsTurn(keys.tokens[id]) ? TokenType::kControl : type;
+  return type == TokenType::kUserDefined && EndsTurn(keys.tokens[id])
+             ? TokenType::kControl
+             : type;
 }
 
 size_t TokensInUse(const VocabularyKeys& keys) {

@@ -87,6 +87,23 @@ TEST(KeyedTokenizer, BytePairsAndTypes) {
   EXPECT_EQ(Encoded(tokenizer, "e\xCC\x81"), (Ids{'e', 0xCC, 0x81}));
 }
 
+TEST(KeyedTokenizer, TokensOutsideTheAlphabetAreInNoText) {
+  Keys made = BytePairs();
+  made.tokens[257] = "\xE2\x80\x8D";  // not in it, as Command R lists one
+  made.merges.pop_back();
+  const Tokenizer tokenizer = made.Open();
+  EXPECT_EQ(Encoded(tokenizer, "\xE2\x80\x8D"), (Ids{0xE2, 0x80, 0x8D}));
+  EXPECT_EQ(tokenizer.DecodeText({'a', 257}, false), "a\xE2\x80\x8D");
+}
+
+TEST(KeyedTokenizer, WhatEndsATurnByItsTextMayBeAnOrdinaryToken) {
+  Keys made = BytePairs();
+  made.tokens[256] = "</";
+  made.tokens[257] = "</s>";
+  made.merges = {"< /"};
+  EXPECT_EQ(Encoded(made.Open(), "</s>"), (Ids{256, 's', '>'}));
+}
+
 TEST(KeyedTokenizer, BeginningsAndEnds) {
   const auto ends = [](const std::function<void(VocabularyKeys&)>& change) {
     Keys made = BytePairs();
@@ -120,6 +137,7 @@ TEST(KeyedTokenizer, SplitterDecides) {
     made.Add("1 2", kUserDefined);
     made.tokens.back() = "123";
     made.keys.types.back() = kNormal;
+    made.keys.scores.clear();
     made.keys.pre = pre;
     made.merges = {"a b", "ab c"};
     return Encoded(made.Open(), "123abc");
@@ -224,7 +242,6 @@ TEST(KeyedTokenizer, ScoredPairsWithBytes) {
   Keys bare = ScoredPairs();
   bare.keys.types.assign(bare.tokens.size(), kNormal);
   bare.tokens[2 + 'x'] = "x-byte";  // so that nothing writes an x
-  EXPECT_EQ(Encoded(bare.Open(), "xxa").back(), 259);
   EXPECT_FALSE(bare.Open().Encode("xx").ok());
   bare.keys.unknown = 0;
   EXPECT_EQ(Encoded(bare.Open(), "xx"), (Ids{258, 0}));
@@ -330,8 +347,6 @@ TEST(KeyedTokenizer, RefusesByKey) {
        ".token_type"},
       {BytePairs, [](Keys& k) { k.tokens[5] = k.tokens[6]; }, ".tokens"},
       {BytePairs, [](Keys& k) { k.tokens[5] = "\xFF"; }, ".tokens[5]"},
-      {BytePairs, [](Keys& k) { k.tokens[5] = "no alphabet: \xE4\xB8\xAD"; },
-       ".tokens"},
       {BytePairs, [](Keys& k) { k.tokens[5] = std::string(65537, 'a'); },
        ".tokens[5]"},
       {BytePairs, [](Keys& k) { k.tokens[258] = std::string(300, '<'); },

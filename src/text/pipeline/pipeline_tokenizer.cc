@@ -83,10 +83,8 @@ std::vector<std::string> PipelineTokenizer::PieceTexts() const {
     if (reserved[id]) texts[id].clear();
     if (!definition_.bpe.bytes) continue;
     auto bytes = AlphabetToBytes(texts[id]);
-    if (!bytes && !added[id]) {
-      RefusePart("model.vocab", "tokens in the alphabet of bytes",
-                 Quoted(texts[id]));
-    }
+    // A few published files list some that no text yields, as here.
+    if (!bytes && !added[id]) texts[id].clear();
     if (bytes) texts[id] = *std::move(bytes);
   }
   return texts;

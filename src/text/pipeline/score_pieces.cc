@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "core/error.h"
+#include "text/pipeline/decoder.h"
 #include "text/unicode/unicode.h"
 
 namespace tarn {
@@ -41,8 +42,14 @@ std::vector<Symbol> CharactersOf(std::string_view piece) {
   return symbols;
 }
 
-std::vector<std::string_view> ViewsOf(const std::vector<std::string>& texts) {
-  return {texts.begin(), texts.end()};
+// What pieces are made of; the tokens of bytes stand for no text of their
+// names.
+std::vector<std::string_view> PiecesOf(const std::vector<std::string>& tokens) {
+  std::vector<std::string_view> pieces(tokens.begin(), tokens.end());
+  for (size_t id = 0; id < tokens.size(); ++id) {
+    if (ByteOfToken(tokens[id]) >= 0) pieces[id] = {};
+  }
+  return pieces;
 }
 
 }  // namespace
@@ -50,7 +57,7 @@ std::vector<std::string_view> ViewsOf(const std::vector<std::string>& texts) {
 ScorePieces::ScorePieces(const std::vector<std::string>& tokens,
                          const std::vector<double>& scores, int32_t unknown,
                          std::array<int32_t, 256> byte_tokens)
-    : index_(ViewsOf(tokens)),
+    : index_(PiecesOf(tokens)),
       scores_(scores),
       unknown_(unknown),
       byte_tokens_(byte_tokens) {
@@ -120,10 +127,11 @@ bool ScorePieces::AppendBytes(std::string_view text,
 
 std::vector<BpeMerge> MergesOfScores(const std::vector<std::string>& tokens,
                                      const std::vector<double>& scores) {
-  const TextIndex index(ViewsOf(tokens));
+  const TextIndex index(PiecesOf(tokens));
   std::vector<BpeMerge> merges;
   for (size_t id = 0; id < tokens.size(); ++id) {
     const std::string_view text = tokens[id];
+    if (index.Find(text) < 0) continue;  // no piece, or no text
     for (size_t at = 0; at < text.size();) {
       at += ReadCharacter(text.substr(at)).bytes;
       if (at >= text.size()) break;
@@ -138,10 +146,9 @@ std::vector<BpeMerge> MergesOfScores(const std::vector<std::string>& tokens,
     return std::tuple(-scores[static_cast<size_t>(merge.result)], merge.result,
                       merge.left, merge.right);
   };
-  std::sort(merges.begin(), merges.end(),
-            [&](const BpeMerge& a, const BpeMerge& b) {
-              return key(a) < key(b);
-            });
+  std::sort(
+      merges.begin(), merges.end(),
+      [&](const BpeMerge& a, const BpeMerge& b) { return key(a) < key(b); });
   return merges;
 }
 

@@ -37,10 +37,11 @@ class ScorePieces final : public PieceModel {
   const std::array<int32_t, 256> byte_tokens_;
 };
 
-/// Merges that do the same in a tokenizer.json: each pair of tokens that makes
-/// a token, by the scores of what they make, of equal ones by its id and then
-/// by those of the pair. The same ids follow where no two scores are equal;
-/// among equal ones merges go by rank and scores from left to right.
+/// Merges that do so in a tokenizer.json: each pair of tokens that makes a
+/// token, by the score of what they make, of equal ones by its id and then by
+/// those of the pair, as transformers makes them of SentencePiece's models. A
+/// merge goes by rank where a joint goes from left to right: among tokens of
+/// one score, and where two pairs that overlap make one token, ids may differ.
 /// O(total bytes * search).
 std::vector<BpeMerge> MergesOfScores(const std::vector<std::string>& tokens,
                                      const std::vector<double>& scores);

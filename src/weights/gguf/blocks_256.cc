@@ -9,49 +9,61 @@ namespace tarn {
 namespace {
 
 constexpr int kSuper = 256;
+constexpr int kBy16 = 16, kBy32 = 32;  // numbers of a sub-block
 
-// The two bits of number e where 32 bytes hold those of 128 numbers.
-int TwoBits(const uint8_t* codes, int e) {
-  const int h = e / 128, r = e % 128;
-  return codes[32 * h + r % 32] >> (2 * (r / 32)) & 3;
-}
+// Sub-blocks s of 16 have their two bits in the bytes from 32 (s / 8) +
+// 16 (s % 2) on, at 2 (s % 8 / 2): 32 bytes hold those of 128 numbers.
+struct TwoBits {
+  TwoBits(const uint8_t* codes, int s)
+      : from(codes + 32 * (s / 8) + 16 * (s % 2)), shift(s % 8 / 2 * 2) {}
+  int operator[](int j) const { return from[j] >> shift & 3; }
+  const uint8_t* from;
+  int shift;
+};
 
-// The nibble of number e where 32 bytes hold those of 64.
-int NibbleOf64(const uint8_t* codes, int e) {
-  const uint8_t both = codes[32 * (e / 64) + e % 32];
-  return e % 64 < 32 ? both & 15 : both >> 4;
-}
-
-// The bit of number e where byte i holds those of i, i + 32, ...
-int HighBit(const uint8_t* bits, int e) { return bits[e % 32] >> (e / 32) & 1; }
+// Sub-blocks s of 32 have their nibbles in the bytes from 32 (s / 2) on, the
+// low ones first.
+struct Nibbles {
+  Nibbles(const uint8_t* codes, int s)
+      : from(codes + 32 * (s / 2)), shift(s % 2 * 4) {}
+  int operator[](int j) const { return from[j] >> shift & 15; }
+  const uint8_t* from;
+  int shift;
+};
 
 // { u8 s[16]; u8 b[64]; f16 d; f16 dmin }: d S q - dmin M, by 16.
 struct Q2KBlock {
   static constexpr int kNumbers = kSuper, kBytes = 84;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block + 80), dmin = StoredF16(block + 82);
-    for (int e = 0; e < kSuper; ++e) {
-      const uint8_t both = block[e / 16];
-      const float scale = d * static_cast<float>(both & 15);
-      const float least = dmin * static_cast<float>(both >> 4);
-      out[e] = scale * static_cast<float>(TwoBits(block + 16, e)) - least;
+    for (int s = 0; s < kSuper / kBy16; ++s, out += kBy16) {
+      const float scale = d * static_cast<float>(block[s] & 15);
+      const float least = dmin * static_cast<float>(block[s] >> 4);
+      const TwoBits q(block + 16, s);
+      for (int j = 0; j < kBy16; ++j) {
+        out[j] = scale * static_cast<float>(q[j]) - least;
+      }
     }
   }
 };
 
-// { u8 h[32]; u8 b[64]; u8 s[12]; f16 d }: d (S - 32) (q + 4 h - 4), by 16.
+// { u8 h[32]; u8 b[64]; u8 s[12]; f16 d }: d (S - 32) (q + 4 h - 4), by 16; bit
+// e / 32 of byte e % 32 of h is that of number e.
 struct Q3KBlock {
   static constexpr int kNumbers = kSuper, kBytes = 110;
   static void Decode(const uint8_t* block, float* out) {
     const uint8_t* scales = block + 96;
     const float d = StoredF16(block + 108);
-    for (int e = 0; e < kSuper; ++e) {
-      const int s = e / 16;
+    for (int s = 0; s < kSuper / kBy16; ++s, out += kBy16) {
       const int low = scales[s % 8] >> (4 * (s / 8)) & 15;
       const int high = scales[8 + s % 4] >> (2 * (s / 4)) & 3;
       const float scale = d * static_cast<float>(low + 16 * high - 32);
-      const int q = TwoBits(block + 32, e) + 4 * HighBit(block, e) - 4;
-      out[e] = scale * static_cast<float>(q);
+      const TwoBits q(block + 32, s);
+      const uint8_t* bits = block + 16 * (s % 2);
+      for (int j = 0; j < kBy16; ++j) {
+        const int bit = bits[j] >> (s / 2) & 1;
+        out[j] = scale * static_cast<float>(q[j] + 4 * bit - 4);
+      }
     }
   }
 };
@@ -77,58 +89,71 @@ struct Q4KBlock {
   static constexpr int kNumbers = kSuper, kBytes = 144;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block), dmin = StoredF16(block + 2);
-    for (int e = 0; e < kSuper; ++e) {
-      const ScaleAndLeast own(block + 4, e / 32);
-      const auto q = static_cast<float>(NibbleOf64(block + 16, e));
-      out[e] = d * own.scale * q - dmin * own.least;
+    for (int s = 0; s < kSuper / kBy32; ++s, out += kBy32) {
+      const ScaleAndLeast own(block + 4, s);
+      const float scale = d * own.scale, least = dmin * own.least;
+      const Nibbles q(block + 16, s);
+      for (int j = 0; j < kBy32; ++j) {
+        out[j] = scale * static_cast<float>(q[j]) - least;
+      }
     }
   }
 };
 
-// { f16 d; f16 dmin; u8 s[12]; u8 h[32]; u8 b[128] }: the same with five bits.
+// { f16 d; f16 dmin; u8 s[12]; u8 h[32]; u8 b[128] }: the same with the bits of
+// h as in Q3_K.
 struct Q5KBlock {
   static constexpr int kNumbers = kSuper, kBytes = 176;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block), dmin = StoredF16(block + 2);
-    for (int e = 0; e < kSuper; ++e) {
-      const ScaleAndLeast own(block + 4, e / 32);
-      const int q = NibbleOf64(block + 48, e) + 16 * HighBit(block + 16, e);
-      out[e] = d * own.scale * static_cast<float>(q) - dmin * own.least;
+    for (int s = 0; s < kSuper / kBy32; ++s, out += kBy32) {
+      const ScaleAndLeast own(block + 4, s);
+      const float scale = d * own.scale, least = dmin * own.least;
+      const Nibbles q(block + 48, s);
+      for (int j = 0; j < kBy32; ++j) {
+        const int bit = block[16 + j] >> s & 1;
+        out[j] = scale * static_cast<float>(q[j] + 16 * bit) - least;
+      }
     }
   }
 };
 
-// { u8 b[128]; u8 h[64]; i8 s[16]; f16 d }: d S (q - 32), by 16.
+// { u8 b[128]; u8 h[64]; i8 s[16]; f16 d }: d S (q - 32), by 16. 64 bytes of b
+// hold the nibbles of 128 numbers, the low ones first.
 struct Q6KBlock {
   static constexpr int kNumbers = kSuper, kBytes = 210;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block + 208);
-    for (int e = 0; e < kSuper; ++e) {
-      const uint8_t both = block[64 * (e / 128) + e % 64];
-      const int low = e % 128 < 64 ? both & 15 : both >> 4;
-      const int q = low + 16 * TwoBits(block + 128, e) - 32;
-      const auto s =
-          static_cast<float>(static_cast<int8_t>(block[192 + e / 16]));
-      out[e] = d * s * static_cast<float>(q);
+    for (int s = 0; s < kSuper / kBy16; ++s, out += kBy16) {
+      const uint8_t* codes = block + 64 * (s / 8) + 16 * (s % 4);
+      const int shift = s % 8 / 4 * 4;
+      const TwoBits high(block + 128, s);
+      const float scale =
+          d * static_cast<float>(static_cast<int8_t>(block[192 + s]));
+      for (int j = 0; j < kBy16; ++j) {
+        const int q = (codes[j] >> shift & 15) + 16 * high[j] - 32;
+        out[j] = scale * static_cast<float>(q);
+      }
     }
   }
 };
 
-// { f16 d; u16 h; u8 l[4]; u8 b[128] }: d (S - 32) T[q], by 32; the codes of a
-// sub-block are low nibbles, then high ones.
+// { f16 d; u16 h; u8 l[4]; u8 b[128] }: d (S - 32) T[q], by 32; 16 bytes hold
+// the codes of a sub-block, low nibbles first.
 struct Iq4XsBlock {
   static constexpr int kNumbers = kSuper, kBytes = 136;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block);
     const int high = Stored<uint16_t>(block + 2);
-    for (int e = 0; e < kSuper; ++e) {
-      const int s = e / 32, j = e % 32;
+    for (int s = 0; s < kSuper / kBy32; ++s, out += kBy32) {
       const int low = block[4 + s / 2] >> (4 * (s % 2)) & 15;
       const float scale =
           d * static_cast<float>(low + 16 * (high >> (2 * s) & 3) - 32);
-      const uint8_t both = block[8 + 16 * s + j % 16];
-      const int q = j < 16 ? both & 15 : both >> 4;
-      out[e] = scale * static_cast<float>(kIq4Values[q]);
+      const uint8_t* codes = block + 8 + 16 * s;
+      for (int j = 0; j < kBy32 / 2; ++j) {
+        out[j] = scale * static_cast<float>(kIq4Values[codes[j] & 15]);
+        out[j + 16] = scale * static_cast<float>(kIq4Values[codes[j] >> 4]);
+      }
     }
   }
 };

@@ -15,9 +15,23 @@ namespace {
 
 constexpr int kHalf = 16;  // codes in the low nibbles of a block
 
-// The code of number j of 32 in 16 bytes: the low nibbles, then the high ones.
-int NibbleOf(const uint8_t* codes, int j) {
-  return j < kHalf ? codes[j] & 15 : codes[j - kHalf] >> 4;
+// number(code) of the codes in 16 bytes: of the low nibbles, then of the high
+// ones.
+template <typename F>
+void FromNibbles(const uint8_t* codes, float* out, const F& number) {
+  for (int j = 0; j < kHalf; ++j) out[j] = number(codes[j] & 15);
+  for (int j = 0; j < kHalf; ++j) out[j + kHalf] = number(codes[j] >> 4);
+}
+
+// The same of codes with a fifth bit.
+template <typename F>
+void FromFiveBits(uint32_t high, const uint8_t* codes, float* out,
+                  const F& number) {
+  const auto bit = [&](int j) { return static_cast<int>(high >> j & 1) << 4; };
+  for (int j = 0; j < kHalf; ++j) out[j] = number((codes[j] & 15) + bit(j));
+  for (int j = 0; j < kHalf; ++j) {
+    out[j + kHalf] = number((codes[j] >> 4) + bit(j + kHalf));
+  }
 }
 
 void StoreF16(float value, uint8_t* to) {
@@ -57,9 +71,8 @@ struct Q40Block {
   static constexpr int kNumbers = 32, kBytes = 18;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(NibbleOf(block + 2, j) - 8);
-    }
+    FromNibbles(block + 2, out,
+                [d](int q) { return d * static_cast<float>(q - 8); });
   }
   // The number of the largest magnitude, the first of equals, becomes -8 d, as
   // in quantize_row_q4_0_ref.
@@ -86,26 +99,18 @@ struct Q41Block {
   static constexpr int kNumbers = 32, kBytes = 20;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block), m = StoredF16(block + 2);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(NibbleOf(block + 4, j)) + m;
-    }
+    FromNibbles(block + 4, out,
+                [d, m](int q) { return d * static_cast<float>(q) + m; });
   }
 };
-
-// A nibble and the fifth bit of its code.
-int FiveBits(uint32_t high, const uint8_t* codes, int j) {
-  return NibbleOf(codes, j) + static_cast<int>((high >> j & 1) << 4);
-}
 
 // { f16 d; u32 h; u8 b[16] }: d (q - 16).
 struct Q50Block {
   static constexpr int kNumbers = 32, kBytes = 22;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block);
-    const auto high = Stored<uint32_t>(block + 2);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(FiveBits(high, block + 6, j) - 16);
-    }
+    FromFiveBits(Stored<uint32_t>(block + 2), block + 6, out,
+                 [d](int q) { return d * static_cast<float>(q - 16); });
   }
 };
 
@@ -114,10 +119,8 @@ struct Q51Block {
   static constexpr int kNumbers = 32, kBytes = 24;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block), m = StoredF16(block + 2);
-    const auto high = Stored<uint32_t>(block + 4);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(FiveBits(high, block + 8, j)) + m;
-    }
+    FromFiveBits(Stored<uint32_t>(block + 4), block + 8, out,
+                 [d, m](int q) { return d * static_cast<float>(q) + m; });
   }
 };
 
@@ -126,9 +129,8 @@ struct Iq4NlBlock {
   static constexpr int kNumbers = 32, kBytes = 18;
   static void Decode(const uint8_t* block, float* out) {
     const float d = StoredF16(block);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(kIq4Values[NibbleOf(block + 2, j)]);
-    }
+    FromNibbles(block + 2, out,
+                [d](int q) { return d * static_cast<float>(kIq4Values[q]); });
   }
 };
 
@@ -137,16 +139,15 @@ struct Iq4NlBlock {
 struct Mxfp4Block {
   static constexpr int kNumbers = 32, kBytes = 17;
   static void Decode(const uint8_t* block, float* out) {
-    constexpr int8_t kValues[16] = {0, 1,  2,  3,  4,  6,  8,  12,
-                                    0, -1, -2, -3, -4, -6, -8, -12};
+    static constexpr int8_t kValues[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                           0, -1, -2, -3, -4, -6, -8, -12};
     const uint32_t x = block[0];
     // Below 2, a subnormal: 2^-128 and 2^-127.
     const float d = x == 255 ? std::numeric_limits<float>::quiet_NaN()
                              : std::bit_cast<float>(x < 2 ? 0x00200000u << x
                                                           : (x - 1) << 23);
-    for (int j = 0; j < kNumbers; ++j) {
-      out[j] = d * static_cast<float>(kValues[NibbleOf(block + 1, j)]);
-    }
+    FromNibbles(block + 1, out,
+                [d](int q) { return d * static_cast<float>(kValues[q]); });
   }
 };
 

@@ -233,13 +233,15 @@ def exported(source, out, *options):
 
 
 def assert_file_as_converted(path, folder):
-    """A file of tarn's has the names, shapes and, within roundings, numbers of the converter's,
-    but for those that nothing reads."""
+    """A file of tarn's has the names, shapes and, within roundings, numbers of the converter's.
+    llama.cpp asks for a head of RWKV-7 and for biases of convolutions where the model has none,
+    and for numbers of RWKV-7's first layer that nothing reads."""
     c = json.loads((folder / "config.json").read_text())
     wanted = recurrent.tensors_of(c, safetensors_torch.load_file(folder / "model.safetensors"))
     given = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
-    extra = {"output.weight"} if c["model_type"] == "rwkv7" else set()
-    assert set(given) - extra == set(wanted) - extra
+    for name in set(given) - set(wanted):
+        assert name == "output.weight" or name.endswith("ssm_conv1d.bias"), name
+        assert name == "output.weight" or not given[name].data.any(), name
     for name, x in wanted.items():
         tensor = given[name]
         assert tensor.shape.tolist() == list(x.shape)[::-1], name
@@ -275,15 +277,16 @@ def test_a_converted_model(kind, keys, runs, tmp_path):
 def test_a_converted_rwkv7(index, tmp_path):
     keys = RWKV_CASES[index]
     folder = rwkv_folder(tmp_path / "model", keys, index)
+    # A file does not say whether keys have an eps under the root of their squared length.
+    plain = rwkv_folder(tmp_path / "plain", keys | {"fuse_norm": False}, index)
     file = recurrent.convert(folder, tmp_path / "model.gguf")
-    if keys["fuse_norm"]:  # which a file does not say
-        changed = json.loads((folder / "config.json").read_text()) | {"fuse_norm": False}
-        (folder / "config.json").write_text(json.dumps(changed))
-    wanted = logits(folder)
+    wanted = logits(plain)
     assert_opens(file, wanted)
     own = exported(folder, tmp_path / "own.gguf", "--to", "gguf", "--type", "f32")
     assert_file_as_converted(own, folder)
     published.assert_close(logits(own), wanted)
+    back = exported(file, tmp_path / "back", "--to", "hf")
+    published.assert_close(logits(back), wanted)
 
 
 def options(kind, index=0):
@@ -413,10 +416,9 @@ WIDE = dict(
     linear_num_value_heads=4,
     linear_key_head_dim=32,
     linear_value_head_dim=32,
-    moe_intermediate_size=32,
-    shared_expert_intermediate_size=64,
     head_dim=32,
 )
+WIDE_EXPERTS = dict(moe_intermediate_size=32, shared_expert_intermediate_size=64)
 STORED = [("qwen3_5_text", kind) for kind in (F16, BF16, Q8_0)] + [
     (kind, Q8_0) for kind in ("qwen3_5_moe_text", "qwen3_next", "mamba2", "falcon_h1")
 ]
@@ -425,6 +427,8 @@ STORED = [("qwen3_5_text", kind) for kind in (F16, BF16, Q8_0)] + [
 @pytest.mark.parametrize(("kind", "stored"), STORED)
 def test_stored_numbers_are_those_of_a_file_of_float32(kind, stored, folders, tmp_path):
     wide = WIDE if kind.startswith("qwen") else dict(hidden_size=64)
+    if kind in ("qwen3_5_moe_text", "qwen3_next"):
+        wide |= WIDE_EXPERTS
     if kind == "mamba2":
         wide |= dict(num_heads=4, head_dim=32, n_groups=2)
     if kind == "falcon_h1":
@@ -449,7 +453,7 @@ REFUSED = [
     ("mamba", set_keys(ssm__state_size=key_of("STRING", "7")), "ssm.state_size': want an integer"),
     ("mamba", set_keys(ssm__time_step_rank=key_of("UINT32", 3)), "ssm_x.weight.*want shape"),
     ("mamba", set_keys(block_count=key_of("UINT32", 4)), "blk.3.attn_norm.weight"),
-    ("mamba", set_keys(block_count=key_of("UINT32", 2)), "blk.2.attn_norm.weight"),
+    ("mamba", set_keys(block_count=key_of("UINT32", 2)), "blk.2.*want a name that the"),
     ("mamba", set_keys(block_count=key_of("UINT32", 0)), "block_count': want an integer from 1"),
     ("mamba", change_tensor("blk.0.ssm_a", lambda x: -x), "blk.0.ssm_a.*want a number up to 0"),
     ("mamba", change_tensor("blk.1.ssm_conv1d.weight", lambda x: x[:, 1:]),
@@ -460,7 +464,7 @@ REFUSED = [
     ("mamba2", set_keys(ssm__group_count=key_of("UINT32", 4)), "group_count|n_groups"),
     ("mamba2", set_keys(ssm__conv_kernel=key_of("UINT32", 9)), "conv_kernel"),
     ("falcon_h1", set_keys(attention__value_length=key_of("UINT32", 12)),
-     "value_length': want key_length, 10"),
+     "value_length': want attention.key_length, 10"),
     ("falcon_h1", set_keys(rope__dimension_count=key_of("UINT32", 6)),
      "dimension_count': want the 10 channels of a head"),
     ("falcon_h1", set_keys(rope__scaling__type=key_of("STRING", "longrope")),
