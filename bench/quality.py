@@ -87,7 +87,10 @@ def texts(size: Size) -> tuple[pathlib.Path, dict[str, pathlib.Path]]:
     folder.mkdir(parents=True, exist_ok=True)
     shakespeare = (DATA / "text-shakespeare" / "input.txt").read_bytes()
     wikitext = DATA / "text-wikitext2"
-    learned = [(wikitext / "wiki.valid.txt").read_bytes(), shakespeare[: len(shakespeare) * 9 // 10]]
+    learned = [
+        (wikitext / "wiki.valid.txt").read_bytes(),
+        shakespeare[: len(shakespeare) * 9 // 10],
+    ]
     held_out = {
         "shakespeare": shakespeare[len(shakespeare) * 9 // 10 :],
         "wikitext-2": (wikitext / "wiki.test.txt").read_bytes(),

@@ -81,7 +81,8 @@ constexpr size_t ElementBytes(const TensorToWrite& tensor) {
 }
 
 /// The order of the data: by element size, largest first, otherwise as given,
-/// which puts every tensor at a multiple of its elements' size; or all as given.
+/// which puts every tensor at a multiple of its elements' size; or all as
+/// given.
 enum class SafetensorsOrder { kLargestFirst, kAsGiven };
 
 /// Writes to a temporary next to `path`, syncs, renames: the file is either the

@@ -175,9 +175,8 @@ int Chat(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
-      flags.model.Options());
+  const LoadedModel opened =
+      OpenModelDirectory(flags.dir, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ExitError(kExitBadModel,

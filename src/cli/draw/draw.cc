@@ -245,9 +245,8 @@ int Draw(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
-      flags.model.Options());
+  const LoadedModel opened =
+      OpenModelDirectory(flags.dir, flags.model.Options());
   if (opened.model.config().task != Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want an image model, got one of task ",

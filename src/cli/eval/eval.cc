@@ -239,9 +239,8 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
-      flags.model.Options());
+  const LoadedModel opened =
+      OpenModelDirectory(flags.dir, flags.model.Options());
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,

@@ -188,9 +188,8 @@ int Generate(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
   const StopTexts checked(flags.generate.stop_texts);
-  const LoadedModel opened = OpenModelDirectory(
-      flags.dir,
-      flags.model.Options());
+  const LoadedModel opened =
+      OpenModelDirectory(flags.dir, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,

@@ -103,8 +103,8 @@ class Model {
   /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
   /// an image model's distribution of the next byte (pixels.h).
   int64_t n_outputs() const;
-  int64_t parameters() const;             // count, all tensors
-  int64_t weight_bytes() const;           // as held in memory
+  int64_t parameters() const;    // count, all tensors
+  int64_t weight_bytes() const;  // as held in memory
   /// The formats that hold its matrices, with the numbers in each.
   std::vector<std::pair<const WeightFormat*, int64_t>> weight_formats() const;
   /// Bytes in memory for each weight of the matrices that a step reads, on
