@@ -78,6 +78,7 @@ struct ModelOptions {
   int threads = 0;  // 0: as many as the process may use
   bool use_mmap = true;
   bool exact = false;
+  int cache = TARN_CACHE_F32;
 };
 
 /// tarn_sampler_options, with its defaults.
@@ -133,6 +134,7 @@ class Model {
     c.threads = options.threads;
     c.use_mmap = options.use_mmap ? 1 : 0;
     c.exact = options.exact ? 1 : 0;
+    c.cache = options.cache;
     Model model;
     internal::Call(tarn_model_open, path.c_str(), &c, &model.model_);
     return model;

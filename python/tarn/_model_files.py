@@ -37,9 +37,10 @@ def save_model(
         module: LanguageModel, Classifier, FrameClassifier, Seq2Seq,
             RecurrentModel or CnnModel.
         dir: created if missing; its files are replaced by rename.
-        tokenizer: tokenizer.json to copy, or a model directory, whose tokenizer's files,
-            chat template and generation settings are copied; None: the byte tokenizer,
-            where the configuration says "byte", and no file where it says "ids".
+        tokenizer: tokenizer.json to copy, or a model directory or GGUF file, whose
+            tokenizer's files, chat template and generation settings are copied; None: the
+            byte tokenizer, where the configuration says "byte", and no file where it says
+            "ids".
         labels: names of a classifier's classes, one each; None: those it holds, else
             "0", "1", ... (for frames: "", the blank, "1", ...)
 
@@ -116,10 +117,14 @@ def write_weights(
 
 def tokenizer_files(source: pathlib.Path) -> dict[str, bytes]:
     """The files to copy, by name."""
-    if not source.is_dir():
+    path = _path_tensor(source)
+    if source.is_file() and not torch.ops.tarn.is_published(path):
         return {"tokenizer.json": source.read_bytes()}
-    names = [name for name in torch.ops.tarn.model_companions() if (source / name).is_file()]
-    return {name: (source / name).read_bytes() for name in names}
+    found = {
+        name: torch.ops.tarn.model_companion(path, name)
+        for name in torch.ops.tarn.model_companions()
+    }
+    return {name: bytes(data.tolist()) for name, data in found.items() if data is not None}
 
 
 def _check_labels(names: Any, config: Mapping[str, Any], where: str) -> None:
@@ -163,11 +168,12 @@ def _load_published(folder: pathlib.Path) -> torch.nn.Module:
 
 
 def load_model(dir: AnyPath) -> torch.nn.Module:
-    """The model of a directory as a module of `tarn.models`, in evaluation
-    mode, on the CPU, float32.
+    """The model of a directory or of a GGUF file as a module of `tarn.models`, in
+    evaluation mode, on the CPU, float32.
 
     The directory is tarn's own or that of a published model in Hugging Face's form
-    (docs/published-models.md), whose weights get tarn's names. Such a module trains
+    (docs/published-models.md), whose weights get tarn's names, as do those of a file
+    (docs/gguf.md). Such a module trains
     like any other, `save_model` writes it as tarn's own directory, and `tarn export`
     makes a published one of that. Raises ValueError naming file and key or tensor,
     and OSError.

@@ -284,8 +284,8 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
         device_map: Any = None,
         **options: Any,
     ) -> TarnForCausalLM:
-        """The model of a directory: tarn's own, or a published one, whose layers are then
-        tarn's. config: what AutoModelForCausalLM has read, for its settings. dtype: of
+        """The model of a directory, tarn's own or a published one, or of a GGUF file; its
+        layers are then tarn's. config: what AutoModelForCausalLM has read, for its settings. dtype: of
         the weights; None, "auto": float32. device_map: a device, or {"": device}; None,
         "auto": the CPU. Other options of transformers' method must be those that change
         nothing: there is no download, no remote code and no quantisation. Raises ValueError
@@ -298,8 +298,10 @@ class TarnForCausalLM(PreTrainedModel, GenerationMixin):
             wanted = "a device, or {'': device}"
             raise value_error("from_pretrained", "device_map", wanted, device_map)
         folder = pathlib.Path(os.fsdecode(pretrained_model_name_or_path))
-        if not folder.is_dir():
-            raise FileNotFoundError(f"{shown(folder)}: want a model directory, got none")
+        if not folder.exists():
+            raise FileNotFoundError(
+                f"{shown(folder)}: want a model directory or GGUF file, got none"
+            )
         model = load_model(folder)
         if not isinstance(model, LanguageModel):
             raise ValueError(

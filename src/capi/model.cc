@@ -22,6 +22,19 @@ tarn::WeightType WeightsOf(int32_t id) {
   throw ArgumentError("options.weights", wanted, StrCat(id));
 }
 
+static_assert(TARN_CACHE_F32 == static_cast<int>(tarn::CacheType::kF32) &&
+              TARN_CACHE_BF16 == static_cast<int>(tarn::CacheType::kBF16) &&
+              TARN_CACHE_INT8 == static_cast<int>(tarn::CacheType::kInt8));
+tarn::CacheType CacheOf(int32_t id) {
+  std::string wanted;
+  for (const tarn::CacheType type : tarn::kCacheTypes) {
+    if (id == static_cast<int32_t>(type)) return type;
+    wanted += StrCat(wanted.empty() ? "" : ", ", static_cast<int>(type), " (",
+                     tarn::Name(type), ")");
+  }
+  throw ArgumentError("options.cache", "one of " + wanted, StrCat(id));
+}
+
 tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
   const tarn_model_options c = tarn::capi::ReadOptions(
       given, tarn_model_options TARN_MODEL_OPTIONS_INIT, "options");
@@ -33,6 +46,7 @@ tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
   options.threads = c.threads;
   options.use_mmap = c.use_mmap != 0;
   options.exact = c.exact != 0;
+  options.cache = CacheOf(c.cache);
   return options;
 }
 

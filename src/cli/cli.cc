@@ -29,10 +29,11 @@ constexpr Command kCommands[] = {
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},
     {"info", Info, "describe a model: sizes, state, cost per token"},
     {"bench", Bench, "measure prefill, generation and states"},
-    {"verify", Verify, "check everything in a model directory"},
+    {"verify", Verify, "check everything in a model directory or file"},
     {"tokenize", Tokenize, "text to token ids and back; train a tokenizer"},
     {"import", Import, "a published model as a directory of tarn's own"},
-    {"export", Export, "a model in the form that transformers opens"},
+    {"export", Export,
+     "a model in the form that transformers or llama.cpp opens"},
     {"quantize", Quantize, "a model with weights of 8 or 4 bits"},
     {"plot", Plot,
      "draw the curves of training runs (needs the training part)"},
@@ -126,9 +127,8 @@ int Dispatch(int argc, char** argv) {
 
 }  // namespace
 
-LoadedModel OpenModelDirectory(const std::string& dir,
-                               const ModelOptions& options) {
-  Result<LoadedModel> opened = LoadedModel::Open(dir, options);
+LoadedModel OpenModelPath(const ModelPath& path, const ModelOptions& options) {
+  Result<LoadedModel> opened = LoadedModel::Open(path, options);
   if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
   return std::move(opened).Take();
 }

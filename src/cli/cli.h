@@ -51,9 +51,9 @@ class ExitError : public std::runtime_error {
   int code_;
 };
 
-/// Opens a model directory; throws ExitError(kExitBadModel) for every failure.
-LoadedModel OpenModelDirectory(const std::string& dir,
-                               const ModelOptions& options);
+/// Opens a model directory or GGUF file; throws ExitError(kExitBadModel) for
+/// every failure.
+LoadedModel OpenModelPath(const ModelPath& path, const ModelOptions& options);
 
 /// A path for a message or an error: "-" reads as "standard input".
 std::string InputName(const std::string& path);

@@ -41,6 +41,9 @@ struct StateTensor {
   float initial = 0.0f;        // every entry before the first token
   bool grows = false;          // [tokens, shape...]: a cache
   int64_t kept = 0;  // where it grows: the last tokens that count; 0: all
+  /// Where it grows: whether a state may hold its rows, the last axis of
+  /// `shape`, rounded (kernels/softmax_attention/cache_type.h).
+  bool rounds = false;
 
   int64_t elements() const {
     int64_t count = 1;

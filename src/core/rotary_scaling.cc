@@ -1,11 +1,27 @@
 #include "core/rotary_scaling.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <string>
 
 #include "core/error.h"
 
 namespace tarn {
+
+double RotaryFrequency(int64_t pair, int64_t d_key, double base) {
+  const double exponent =
+      -2.0 * static_cast<double>(pair) / static_cast<double>(d_key);
+  return std::pow(base, exponent);
+}
+
+double Llama3Frequency(double frequency, const RotaryScaling& s) {
+  const double turns = static_cast<double>(s.original_positions) * frequency /
+                       (2 * std::numbers::pi);
+  const double kept =
+      std::clamp((turns - s.low) / (s.HighTurns() - s.low), 0.0, 1.0);
+  return (1 - kept) * (frequency / s.factor) + kept * frequency;
+}
 
 void CheckRotaryScaling(const char* where, double base,
                         const RotaryScaling& s) {

@@ -32,6 +32,11 @@ struct RotaryScaling {
   }
 };
 
+/// The frequency of pair `pair` of `d_key` channels: base^(-2 pair / d_key).
+double RotaryFrequency(int64_t pair, int64_t d_key, double base);
+/// A frequency as llama3's scaling stretches it.
+double Llama3Frequency(double frequency, const RotaryScaling& scaling);
+
 /// Throws ArgumentError, `where` before the name, for numbers out of range or
 /// base 1, for which yarn has no ramp.
 void CheckRotaryScaling(const char* where, double base,

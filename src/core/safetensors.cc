@@ -1,14 +1,8 @@
 #include "core/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -16,6 +10,7 @@
 #include <utility>
 
 #include "core/file.h"
+#include "core/files/file_bytes.h"
 #include "core/half.h"
 #include "core/safetensors_header.h"
 
@@ -24,146 +19,6 @@ static_assert(std::endian::native == std::endian::little,
 
 namespace tarn {
 namespace {
-
-// A buffer aligned for the widest vectors, grown by copying.
-class Buffer {
- public:
-  Buffer() = default;
-  Buffer(Buffer&& other) noexcept
-      : bytes_(std::exchange(other.bytes_, nullptr)) {}
-  Buffer& operator=(Buffer&& other) noexcept {
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Buffer() { std::free(bytes_); }
-  uint8_t* get() const { return bytes_; }
-
-  // Throws std::bad_alloc. `used` bytes survive.
-  void Grow(uint64_t used, uint64_t bytes) {
-    constexpr uint64_t kAlignment = 64;
-    const uint64_t rounded = (bytes / kAlignment + 1) * kAlignment;
-    auto* grown =
-        static_cast<uint8_t*>(std::aligned_alloc(kAlignment, rounded));
-    if (grown == nullptr) throw std::bad_alloc();
-    if (used > 0) std::memcpy(grown, bytes_, used);
-    std::free(bytes_);
-    bytes_ = grown;
-  }
-
- private:
-  uint8_t* bytes_ = nullptr;
-};
-
-// A read-only private mapping of a whole file.
-class Mapping {
- public:
-  Mapping() = default;
-  Mapping(Mapping&& other) noexcept
-      : address_(std::exchange(other.address_, nullptr)),
-        bytes_(other.bytes_) {}
-  Mapping& operator=(Mapping&& other) noexcept {
-    std::swap(address_, other.address_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~Mapping() {
-    if (address_ != nullptr) munmap(address_, bytes_);
-  }
-  // False with errno set when the system refuses.
-  bool Map(int fd, uint64_t bytes) {
-    void* address = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (address == MAP_FAILED) return false;
-    address_ = address;
-    bytes_ = bytes;
-    return true;
-  }
-  const uint8_t* get() const { return static_cast<const uint8_t*>(address_); }
-
-  // Whole pages of [begin, end): parts of others may still be in use.
-  void Release(uint64_t begin, uint64_t end) const {
-    const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-    begin = (begin + page - 1) / page * page;
-    end = end / page * page;
-    if (address_ != nullptr && begin < end) {
-      madvise(static_cast<uint8_t*>(address_) + begin, end - begin,
-              MADV_DONTNEED);
-    }
-  }
-
- private:
-  void* address_ = nullptr;
-  uint64_t bytes_ = 0;
-};
-
-// The file as it was opened: kind and size are asked once, of the descriptor,
-// so a file exchanged or changed later cannot contradict what was checked.
-struct Source {
-  std::string path;
-  FileDescriptor fd;
-  std::optional<uint64_t> size;  // empty: a pipe or device, end unknown
-
-  FormatError Truncated(uint64_t offset, const std::string& wanted,
-                        uint64_t got) const {
-    return FormatError(StrCat(path, ": byte ", offset), wanted,
-                       StrCat(got, " bytes"));
-  }
-};
-
-Result<Source> OpenSource(const std::string& path) {
-  // O_NONBLOCK for the open only: a pipe without a writer must not hang it.
-  Source source{
-      path,
-      FileDescriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)),
-      std::nullopt};
-  const int fd = source.fd.get();
-  struct stat info;
-  if (fd < 0 || fstat(fd, &info) != 0) {
-    return SystemError(path, "a readable file", errno);
-  }
-  if (S_ISDIR(info.st_mode)) return IoError(path, "a file", "a folder");
-  if (S_ISREG(info.st_mode)) {
-    source.size = static_cast<uint64_t>(info.st_size);
-  } else if (fcntl(fd, F_SETFL, 0) != 0) {
-    return SystemError(path, "a readable file", errno);
-  }
-  return source;
-}
-
-// Reads until `bytes` are there or the file ends; returns the count, or -1.
-int64_t ReadFully(int fd, uint8_t* out, uint64_t bytes) {
-  constexpr uint64_t kMaxBytesPerCall = uint64_t{1} << 30;
-  uint64_t done = 0;
-  while (done < bytes) {
-    const ssize_t got =
-        read(fd, out + done, std::min(bytes - done, kMaxBytesPerCall));
-    if (got == 0) break;
-    if (got > 0) done += static_cast<uint64_t>(got);
-    if (got < 0 && errno != EINTR) return -1;
-  }
-  return static_cast<int64_t>(done);
-}
-
-// Reads the next `bytes` of the file into a buffer. From a stream, which may
-// end long before what its header claims, memory grows with what has come.
-std::optional<Error> ReadNext(const Source& source, uint64_t offset,
-                              uint64_t bytes, Buffer& buffer) {
-  constexpr uint64_t kFirstPiece = uint64_t{1} << 20;
-  uint64_t used = 0;
-  uint64_t capacity = source.size ? bytes : std::min(bytes, kFirstPiece);
-  for (;;) {
-    buffer.Grow(used, capacity);
-    const int64_t got =
-        ReadFully(source.fd.get(), buffer.get() + used, capacity - used);
-    if (got < 0) return SystemError(source.path, "a readable file", errno);
-    used += static_cast<uint64_t>(got);
-    if (used < capacity) {
-      return source.Truncated(
-          offset, StrCat(bytes, " bytes that the header announces"), used);
-    }
-    if (used == bytes) return std::nullopt;
-    capacity = bytes - used < used ? bytes : used * 2;
-  }
-}
 
 FormatError LengthMissing(const std::string& path, uint64_t got) {
   return FormatError(StrCat(path, ": byte 0"), "8 bytes of header length",
@@ -186,7 +41,7 @@ std::optional<Error> CheckHeaderLength(const std::string& path, uint64_t length,
                      StrCat(length));
 }
 
-Result<uint64_t> ReadHeaderLength(const Source& source) {
+Result<uint64_t> ReadHeaderLength(const OpenedFile& source) {
   uint64_t length = 0;
   const int64_t got = ReadFully(
       source.fd.get(), reinterpret_cast<uint8_t*>(&length), sizeof(length));
@@ -201,7 +56,7 @@ Result<uint64_t> ReadHeaderLength(const Source& source) {
 }
 
 // A stream must end where its last tensor ends, as a file must.
-std::optional<Error> CheckEnd(const Source& source, uint64_t offset) {
+std::optional<Error> CheckEnd(const OpenedFile& source, uint64_t offset) {
   uint8_t byte;
   const int64_t got = ReadFully(source.fd.get(), &byte, 1);
   if (got < 0) return SystemError(source.path, "a readable file", errno);
@@ -222,8 +77,8 @@ struct SafetensorsFile::Impl {
   SafetensorsHeader header;
   std::unordered_map<std::string_view, const TensorEntry*> by_name;
   uint64_t data_offset = 0;
-  Buffer copy;      // of the data area, or
-  Mapping mapping;  // of the file
+  AlignedBuffer copy;   // of the data area, or
+  FileMapping mapping;  // of the file
   const uint8_t* data = nullptr;
   SafetensorsTypes types = SafetensorsTypes::kNumbers;
 
@@ -232,24 +87,25 @@ struct SafetensorsFile::Impl {
                                  std::span<const uint8_t> bytes);
   std::optional<Error> Parse(const std::string& path, std::string_view json,
                              std::optional<uint64_t> data_bytes);
-  std::optional<Error> LoadHeader(const Source& source);
-  std::optional<Error> LoadData(const Source& source, bool use_mmap);
+  std::optional<Error> LoadHeader(const OpenedFile& source);
+  std::optional<Error> LoadData(const OpenedFile& source, bool use_mmap);
 };
 
 std::optional<Error> SafetensorsFile::Impl::Load(const std::string& path,
                                                  bool use_mmap) {
-  auto source = OpenSource(path);
+  auto source = OpenedFile::Open(path);
   if (!source.ok()) return source.error();
   if (auto error = LoadHeader(source.value())) return error;
   return LoadData(source.value(), use_mmap);
 }
 
-std::optional<Error> SafetensorsFile::Impl::LoadHeader(const Source& source) {
+std::optional<Error> SafetensorsFile::Impl::LoadHeader(
+    const OpenedFile& source) {
   const auto length = ReadHeaderLength(source);
   if (!length.ok()) return length.error();
   data_offset = kSafetensorsLengthBytes + length.value();
   // Copied even when the file is mapped later: what is checked stays as it is.
-  Buffer text;
+  AlignedBuffer text;
   if (auto error =
           ReadNext(source, kSafetensorsLengthBytes, length.value(), text)) {
     return error;
@@ -274,7 +130,7 @@ std::optional<Error> SafetensorsFile::Impl::Parse(
   return std::nullopt;
 }
 
-std::optional<Error> SafetensorsFile::Impl::LoadData(const Source& source,
+std::optional<Error> SafetensorsFile::Impl::LoadData(const OpenedFile& source,
                                                      bool use_mmap) {
   if (use_mmap && source.size) {
     if (!mapping.Map(source.fd.get(), *source.size)) {
@@ -325,9 +181,11 @@ std::optional<Error> SafetensorsFile::Impl::LoadBytes(
                bytes.size() - data_offset);
 }
 
-Result<SafetensorsFile> SafetensorsFile::OfBytes(
-    const std::string& name, std::span<const uint8_t> bytes) {
+Result<SafetensorsFile> SafetensorsFile::OfBytes(const std::string& name,
+                                                 std::span<const uint8_t> bytes,
+                                                 SafetensorsTypes types) {
   auto impl = std::make_unique<Impl>();
+  impl->types = types;
   if (auto error = impl->LoadBytes(name, bytes)) return *error;
   return SafetensorsFile(std::move(impl));
 }

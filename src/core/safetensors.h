@@ -40,8 +40,9 @@ class SafetensorsFile {
       SafetensorsTypes types = SafetensorsTypes::kNumbers);
   /// The same for a file's bytes in memory, which must outlive the object.
   /// `name` stands for the path in errors.
-  static Result<SafetensorsFile> OfBytes(const std::string& name,
-                                         std::span<const uint8_t> bytes);
+  static Result<SafetensorsFile> OfBytes(
+      const std::string& name, std::span<const uint8_t> bytes,
+      SafetensorsTypes types = SafetensorsTypes::kNumbers);
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();

@@ -1,11 +1,8 @@
 #include "importers/directory.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 
-#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/importer.h"
@@ -92,10 +89,9 @@ const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
 }
 
 // With a file that a tokenizer can be read from.
-bool HasTokenizer(const std::string& dir) {
-  std::error_code none;
-  return std::filesystem::exists(dir + "/tokenizer.json", none) ||
-         std::filesystem::exists(dir + "/rwkv_vocab_v20230424.txt", none);
+bool HasTokenizer(const TextFiles& files) {
+  return files.HasVocabulary() || files.Has("tokenizer.json") ||
+         files.Has("rwkv_vocab_v20230424.txt");
 }
 
 }  // namespace
@@ -104,12 +100,16 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), WindowImporters(), GptImporters(),
-          MambaImporters(), GraniteImporters(), QwenImporters(),
-          DeltaImporters(), MinimaxImporters(), KimiImporters(),
-          FalconImporters(), HybridImporters(), NemotronImporters(),
-          LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
+         {SoftmaxImporters(),    WindowImporters(),
+          GptImporters(),        MambaImporters(),
+          GraniteImporters(),    QwenImporters(),
+          DeltaImporters(),      MinimaxImporters(),
+          KimiImporters(),       FalconImporters(),
+          HybridImporters(),     NemotronImporters(),
+          LfmImporters(),        Lfm3Importers(),
+          GriffinImporters(),    XlstmImporters(),
+          FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters(),  FlashNormLinearImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -250,23 +250,21 @@ Error InFolder(const std::string& dir, const Error& error) {
                error.given());
 }
 
-Result<bool> IsPublishedDirectory(const std::string& dir) {
-  const Result<std::string> text =
-      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+Result<bool> IsPublishedModel(const ModelPath& model) {
+  const Result<std::string> text = model.Read(kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.error();
   return IsPublishedConfig(text.value());
 }
 
-Result<ModelConfig> ReadModelConfig(const std::string& dir) {
-  const Result<std::string> text =
-      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+Result<ModelConfig> ReadModelConfig(const ModelPath& model) {
+  const Result<std::string> text = model.Read(kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.error();
   const bool published = IsPublishedConfig(text.value());
   Result<ModelConfig> config = published
                                    ? ImportConfig(text.value(), kConfigFile)
                                    : ConfigFromJson(text.value());
-  if (!config.ok()) return InFolder(dir, config.error());
-  if (!published || HasTokenizer(dir)) return config;
+  if (!config.ok()) return InFolder(model.path(), config.error());
+  if (!published || HasTokenizer(model)) return config;
   // Without a tokenizer its texts are decimal ids.
   ModelConfig numbers = std::move(config).Take();
   numbers.tokenizer = TokenizerKind::kIds;
@@ -274,11 +272,10 @@ Result<ModelConfig> ReadModelConfig(const std::string& dir) {
 }
 
 Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
-    const std::string& dir, const ModelConfig& config, bool use_mmap) {
-  auto source = OpenWeightSource(dir, use_mmap);
+    const ModelPath& model, const ModelConfig& config, bool use_mmap) {
+  auto source = model.Weights(use_mmap);
   if (!source.ok()) return source;
-  const Result<std::string> text =
-      ReadFile(dir + "/" + kConfigFile, kMaxConfigBytes);
+  const Result<std::string> text = model.Read(kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.error();
   if (!IsPublishedConfig(text.value())) return source;
   return ImportWeights(text.value(), config, std::move(source).Take());

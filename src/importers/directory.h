@@ -11,6 +11,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "importers/model_files.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
@@ -50,19 +51,19 @@ Result<nlohmann::json> PublishedKey(std::string_view json, const char* key,
 
 constexpr uint64_t kMaxConfigBytes = 1 << 20;  // of config.json
 
-/// DIR/config.json, finished: tarn's own, or that of a published model, whose
-/// tokens are ids where there is no tokenizer.json. FormatError or IoError in
+/// The model's config.json, finished: tarn's own, or that of a published model,
+/// whose tokens are ids where there is no tokenizer. FormatError or IoError in
 /// one line. O(file).
-Result<ModelConfig> ReadModelConfig(const std::string& dir);
+Result<ModelConfig> ReadModelConfig(const ModelPath& model);
 
-/// The weights of DIR (OpenWeightSource) under the names of `config`, which a
-/// published model's get from its importer.
+/// The model's weights (ModelPath::Weights) under the names of `config`, which
+/// a published model's get from its importer.
 Result<std::shared_ptr<const WeightSource>> OpenNamedWeights(
-    const std::string& dir, const ModelConfig& config, bool use_mmap = true);
+    const ModelPath& model, const ModelConfig& config, bool use_mmap = true);
 
-/// Whether DIR/config.json is that of a published model. IoError where it
+/// Whether the model's config.json is that of a published one. IoError where it
 /// cannot be read.
-Result<bool> IsPublishedDirectory(const std::string& dir);
+Result<bool> IsPublishedModel(const ModelPath& model);
 
 /// Files that go with a model's weights: of tokenizers, chat templates and
 /// generation settings.

@@ -1,11 +1,9 @@
 #include "importers/generation_config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "importers/directory.h"
@@ -89,13 +87,13 @@ std::optional<PublishedSampling> SamplingOf(const nlohmann::json& root,
   return sampling;
 }
 
-PublishedGeneration ReadFiles(const std::string& dir) {
+PublishedGeneration ReadFiles(const TextFiles& files) {
   PublishedGeneration generation;
   nlohmann::json stop;
-  const std::string path = dir + "/generation_config.json";
-  std::error_code none;
-  if (std::filesystem::exists(path, none)) {
-    const std::string text = ReadFile(path, kMostGenerationBytes).Take();
+  const std::string name = "generation_config.json";
+  if (files.Has(name)) {
+    const std::string path = files.Where(name);
+    const std::string text = files.Read(name, kMostGenerationBytes).Take();
     const nlohmann::json root =
         ParseStrictJson(text, path, kMostGenerationBytes).Take();
     if (!root.is_object()) {
@@ -108,8 +106,9 @@ PublishedGeneration ReadFiles(const std::string& dir) {
       return generation;
     }
   }
-  const std::string config = dir + "/config.json";
-  const std::string json = ReadFile(config, kMostGenerationBytes).Take();
+  const std::string config = files.Where("config.json");
+  const std::string json =
+      files.Read("config.json", kMostGenerationBytes).Take();
   if (!IsPublishedConfig(json)) return generation;
   stop = PublishedKey(json, "eos_token_id", config).Take();
   if (!stop.is_null()) {
@@ -120,9 +119,9 @@ PublishedGeneration ReadFiles(const std::string& dir) {
 
 }  // namespace
 
-Result<PublishedGeneration> ReadGenerationConfig(const std::string& dir) {
+Result<PublishedGeneration> ReadGenerationConfig(const ModelPath& model) {
   try {
-    return ReadFiles(dir);
+    return ReadFiles(model);
   } catch (const Error& error) {
     return error;
   }

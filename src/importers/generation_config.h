@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "importers/model_files.h"
 
 namespace tarn {
 
@@ -29,10 +30,11 @@ struct PublishedGeneration {
   std::optional<PublishedSampling> sampling;
 };
 
-/// Reads DIR/generation_config.json, if there is one: eos_token_id, a number
-/// or a list, and with do_sample temperature, top_k, top_p, min_p. Without an
-/// eos_token_id there, that of DIR/config.json counts if it is a published
-/// model's. Other keys are not read. FormatError names the key; IoError.
-Result<PublishedGeneration> ReadGenerationConfig(const std::string& dir);
+/// Reads the model's generation_config.json, if there is one: eos_token_id, a
+/// number or a list, and with do_sample temperature, top_k, top_p, min_p.
+/// Without an eos_token_id there, that of config.json counts if it is a
+/// published model's. Other keys are not read. FormatError names the key;
+/// IoError.
+Result<PublishedGeneration> ReadGenerationConfig(const ModelPath& model);
 
 }  // namespace tarn

@@ -15,6 +15,8 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "core/files/text_files.h"
+#include "core/files/vocabulary_keys.h"
 #include "text/added_tokens.h"
 
 namespace tarn {
@@ -115,20 +117,33 @@ class Tokenizer {
   /// BPE (see docs/model-format.md). Same strictness as config.json.
   std::string ToJson() const;
   static Result<Tokenizer> FromJson(std::string_view json);
-  /// Reads DIR/tokenizer.json and checks it against the config: the kinds are
-  /// equal and every id is a row of the embedding (the model may have more).
-  static Result<Tokenizer> Open(const std::string& dir,
+  /// The keys of a GGUF file, and back; FormatError that names the key, or what
+  /// of the tokenizer such a file cannot hold. docs/gguf.md lists both.
+  static Result<Tokenizer> FromKeys(const VocabularyKeys& keys);
+  Result<VocabularyKeys> ToKeys() const;
+  /// Reads a model's tokenizer.json and checks it against the config: the kinds
+  /// are equal and every id is a row of the embedding (the model may have
+  /// more). This form and the next two: dir is a directory with these files.
+  static Result<Tokenizer> Open(const TextFiles& files,
                                 const ModelConfig& config);
+  static Result<Tokenizer> Open(const std::string& dir,
+                                const ModelConfig& config) {
+    return Open(FolderFiles(dir), config);
+  }
   /// FormatError where it has ids that are no rows of the embedding.
   std::optional<Error> CheckFits(const ModelConfig& config) const;
-  /// Reads DIR/tokenizer.json and checks it by itself. For Hugging Face's form
-  /// also DIR/tokenizer_config.json, if there is one: its add_bos_token and
+  /// Reads tokenizer.json and checks it by itself. For Hugging Face's form also
+  /// tokenizer_config.json, if there is one: its add_bos_token and
   /// add_eos_token decide what EncodeOptions::add_special adds.
   /// Without a tokenizer.json it reads rwkv_vocab_v20230424.txt, which
   /// published RWKV models have instead.
-  static Result<Tokenizer> OpenAlone(const std::string& dir);
-  /// Whether DIR has one of the files that OpenAlone reads.
-  static bool IsIn(const std::string& dir);
+  static Result<Tokenizer> OpenAlone(const TextFiles& files);
+  static Result<Tokenizer> OpenAlone(const std::string& dir) {
+    return OpenAlone(FolderFiles(dir));
+  }
+  /// Whether there is one of the files that OpenAlone reads.
+  static bool IsIn(const TextFiles& files);
+  static bool IsIn(const std::string& dir) { return IsIn(FolderFiles(dir)); }
   /// Reads a tokenizer from one of: a directory with a tokenizer.json, a
   /// tokenizer.json, GPT-2's encoder.json (vocab.bpe is looked for next to it,
   /// under the same name with "vocab.bpe" for "encoder.json"), or World's

@@ -1,8 +1,5 @@
 #include "text/tokenizer_config.h"
 
-#include <filesystem>
-
-#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
 
@@ -35,12 +32,10 @@ std::string ReadTokenText(const nlohmann::json& root, const char* key) {
 
 }  // namespace
 
-Result<TokenizerConfig> ReadTokenizerConfig(const std::string& dir) {
-  const std::string path = StrCat(dir, "/", kConfigFile);
-  std::error_code error;
+Result<TokenizerConfig> ReadTokenizerConfig(const TextFiles& files) {
   TokenizerConfig config;
-  if (!std::filesystem::exists(path, error)) return config;
-  Result<std::string> text = ReadFile(path, kMaxConfigBytes);
+  if (!files.Has(kConfigFile)) return config;
+  Result<std::string> text = files.Read(kConfigFile, kMaxConfigBytes);
   if (!text.ok()) return text.error();
   Result<nlohmann::json> root =
       ParseStrictJson(text.value(), kConfigFile, kMaxConfigBytes);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/files/text_files.h"
 
 namespace tarn {
 
@@ -16,8 +17,8 @@ struct TokenizerConfig {
   std::string bos, eos;  // texts of the tokens; empty: none
 };
 
-/// Reads DIR/tokenizer_config.json; without that file all is empty. FormatError
+/// Reads tokenizer_config.json; without that file all is empty. FormatError
 /// names the key that is wrong.
-Result<TokenizerConfig> ReadTokenizerConfig(const std::string& dir);
+Result<TokenizerConfig> ReadTokenizerConfig(const TextFiles& files);
 
 }  // namespace tarn

@@ -17,11 +17,6 @@ constexpr uint64_t kMaxFileBytes = 64 << 20;
 constexpr char kTokenizerFile[] = "tokenizer.json";
 constexpr char kWorldFile[] = "rwkv_vocab_v20230424.txt";
 
-bool Exists(const std::string& dir, const char* name) {
-  std::error_code none;
-  return std::filesystem::exists(StrCat(dir, "/", name), none);
-}
-
 // GPT-2's older pair: the object of encoder.json, and vocab.bpe next to it.
 Result<Tokenizer> OpenPair(const std::string& path,
                            const nlohmann::json& encoder) {
@@ -41,16 +36,18 @@ Result<Tokenizer> OpenPair(const std::string& path,
   return Tokenizer::Bpe(std::move(definition).Take());
 }
 
-Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
-  if (!text.starts_with('{')) {
-    Result<WorldTokenizer> world = WorldTokenizer::FromText(text);
-    if (!world.ok()) {
-      const Error& error = world.error();
-      return FormatError(StrCat(path, ": ", error.where()), error.wanted(),
-                         error.given());
-    }
-    return Tokenizer::World(std::move(world).Take());
+Result<Tokenizer> OpenWorld(const std::string& path, const std::string& text) {
+  Result<WorldTokenizer> world = WorldTokenizer::FromText(text);
+  if (!world.ok()) {
+    const Error& error = world.error();
+    return FormatError(StrCat(path, ": ", error.where()), error.wanted(),
+                       error.given());
   }
+  return Tokenizer::World(std::move(world).Take());
+}
+
+Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
+  if (!text.starts_with('{')) return OpenWorld(path, text);
   Result<nlohmann::json> root = ParseStrictJson(text, path, kMaxFileBytes);
   if (!root.ok()) return root.error();
   // GPT-2's encoder.json has tokens "model" and "type", with numbers.
@@ -62,23 +59,38 @@ Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
   return OpenPair(path, root.value());
 }
 
-}  // namespace
-
-bool Tokenizer::IsIn(const std::string& dir) {
-  return Exists(dir, kTokenizerFile) || Exists(dir, kWorldFile);
+// The keys of a file.
+Result<Tokenizer> OpenVocabulary(const TextFiles& files) {
+  const Result<VocabularyKeys> keys = files.Vocabulary();
+  if (!keys.ok()) return keys.error();
+  Result<Tokenizer> tokenizer = Tokenizer::FromKeys(keys.value());
+  if (tokenizer.ok()) return tokenizer;
+  const Error& error = tokenizer.error();
+  return FormatError(StrCat(files.path(), ": ", error.where()), error.wanted(),
+                     error.given());
 }
 
-Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
-  if (!Exists(dir, kTokenizerFile) && Exists(dir, kWorldFile)) {
-    return OpenFile(StrCat(dir, "/", kWorldFile));
+}  // namespace
+
+bool Tokenizer::IsIn(const TextFiles& files) {
+  return files.HasVocabulary() || files.Has(kTokenizerFile) ||
+         files.Has(kWorldFile);
+}
+
+Result<Tokenizer> Tokenizer::OpenAlone(const TextFiles& files) {
+  if (files.HasVocabulary()) return OpenVocabulary(files);
+  if (!files.Has(kTokenizerFile) && files.Has(kWorldFile)) {
+    const Result<std::string> world = files.Read(kWorldFile, kMaxFileBytes);
+    if (!world.ok()) return world.error();
+    return OpenWorld(files.Where(kWorldFile), world.value());
   }
-  Result<std::string> text = ReadFile(dir + "/tokenizer.json", kMaxFileBytes);
+  Result<std::string> text = files.Read(kTokenizerFile, kMaxFileBytes);
   if (!text.ok()) return text.error();
   Result<nlohmann::json> root =
       ParseStrictJson(text.value(), kTokenizerFile, kMaxFileBytes);
   if (!root.ok()) return root.error();
   if (!IsHuggingFaceForm(root.value())) return ReadTokenizer(root.value());
-  const Result<TokenizerConfig> config = ReadTokenizerConfig(dir);
+  const Result<TokenizerConfig> config = ReadTokenizerConfig(files);
   if (!config.ok()) return config.error();
   nlohmann::json changed = std::move(root).Take();
   try {
@@ -89,12 +101,13 @@ Result<Tokenizer> Tokenizer::OpenAlone(const std::string& dir) {
   return ReadTokenizer(changed);
 }
 
-Result<Tokenizer> Tokenizer::Open(const std::string& dir,
+Result<Tokenizer> Tokenizer::Open(const TextFiles& files,
                                   const ModelConfig& config) {
-  if (config.tokenizer == TokenizerKind::kIds && !Exists(dir, kTokenizerFile)) {
+  if (config.tokenizer == TokenizerKind::kIds && !files.HasVocabulary() &&
+      !files.Has(kTokenizerFile)) {
     return Ids(config.vocab_size);
   }
-  Result<Tokenizer> tokenizer = OpenAlone(dir);
+  Result<Tokenizer> tokenizer = OpenAlone(files);
   if (!tokenizer.ok()) return tokenizer;
   if (tokenizer.value().kind() != config.tokenizer) {
     return FormatError(

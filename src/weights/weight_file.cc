@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/safetensors.h"
-#include "core/text.h"
+#include "weights/continued_sink.h"
 #include "weights/quantised/stored_groups.h"
 
 namespace tarn {
@@ -68,45 +68,23 @@ std::vector<Written> Order(const WeightSource& source, StoredWeights stored) {
   return order;
 }
 
-// Puts what the file gets after its beginning, which the sink has already.
+// Puts what the file gets, from its beginning.
 class FileWriter {
  public:
   FileWriter(const WeightSource& source, const WeightFileOptions& options,
-             ByteSink& to)
+             uint64_t head, ByteSink& to)
       : source_(source),
-        options_(options),
-        to_(to),
-        head_(WeightFileHead(source, options).size()),
-        total_(WeightFileBytes(source, options)) {}
+        file_(to, options.begun, head, WeightFileBytes(source, options),
+              options.progress) {}
 
-  void Put(const void* data, uint64_t size) {
-    const uint64_t skip =
-        std::min(size, options_.begun - std::min(options_.begun, at_));
-    if (skip < size) {
-      to_.Write(static_cast<const char*>(data) + skip,
-                static_cast<size_t>(size - skip));
-    }
-    at_ += size;
-  }
-  // Whether the sink has the next bytes, which are then passed over.
-  bool Pass(uint64_t size) {
-    if (at_ + size > options_.begun) return false;
-    at_ += size;
-    return true;
-  }
-  void Report(uint64_t has) const {
-    const uint64_t done = has - std::min<uint64_t>(has, head_);
-    if (options_.progress && !options_.progress(done, total_)) {
-      throw Error(ErrorCode::kInterrupted, "interrupted");
-    }
-  }
+  void Put(const void* data, uint64_t size) { file_.Put(data, size); }
 
   void PutNumbers(const Written& one) {
     const Encoding& encoding = EncodingOf(one.dtype);
     ForRows(*one.tensor, [&](WeightRange rows) {
       const int64_t count = rows.size() * one.tensor->columns();
       const auto size = static_cast<uint64_t>(encoding.Bytes(count));
-      if (Pass(size)) return;
+      if (file_.Skip(size)) return;
       bytes_.resize(static_cast<size_t>(size));
       if (one.tensor->encoding == &encoding) {
         source_.ReadStoredRows(*one.tensor, rows, bytes_.data());
@@ -116,13 +94,13 @@ class FileWriter {
         encoding.narrow(wide_.data(), count, bytes_.data());
       }
       Put(bytes_.data(), size);
-      Report(at_);
+      file_.Report();
     });
   }
 
   // Codes as they come, then the scales that came with them.
   void PutGroups(const Written& one) {
-    if (Pass(one.Bytes())) return;
+    if (file_.Skip(one.Bytes())) return;
     const GroupScheme& scheme = *one.tensor->encoding->scheme;
     std::vector<uint8_t> codes, scales, minima;
     ForRows(*one.tensor, [&](WeightRange rows) {
@@ -139,11 +117,11 @@ class FileWriter {
                   scales.data() + before,
                   scheme.minimum ? minima.data() + before : nullptr);
       Put(codes.data(), codes.size());
-      Report(std::max(at_, options_.begun));
+      file_.Report();
     });
     Put(scales.data(), scales.size());
     Put(minima.data(), minima.size());
-    Report(at_);
+    file_.Report();
   }
 
  private:
@@ -158,10 +136,7 @@ class FileWriter {
   }
 
   const WeightSource& source_;
-  const WeightFileOptions& options_;
-  ByteSink& to_;
-  const uint64_t head_, total_;
-  uint64_t at_ = 0;  // of the file
+  ContinuedSink file_;
   std::vector<float> wide_;
   std::vector<uint8_t> bytes_;
 };
@@ -194,9 +169,8 @@ std::string WeightFileHead(const WeightSource& source,
 
 void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
                   ByteSink& to) {
-  FileWriter writer(source, options, to);
-  writer.Report(options.begun);
   const std::string head = WeightFileHead(source, options);
+  FileWriter writer(source, options, head.size(), to);
   writer.Put(head.data(), head.size());
   for (const Written& one : Order(source, options.stored)) {
     if (one.groups) {

@@ -1,6 +1,7 @@
 #include "weights/weight_nodes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -403,10 +404,116 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-class ScaledNode final : public OverNode {
+class BesideNode final : public Node {
  public:
-  ScaledNode(WeightNode from, float factor, float term)
-      : OverNode(std::move(from)), factor_(factor), term_(term) {
+  explicit BesideNode(std::vector<WeightNode> parts)
+      : parts_(std::move(parts)) {
+    tensor = parts_[0]->tensor;
+    tensor.shape[1] = 0;
+    for (const WeightNode& part : parts_) {
+      const int64_t columns = part->tensor.columns();
+      tensor.shape[1] += columns;
+      if (part->tensor.encoding != tensor.encoding ||
+          columns % tensor.encoding->numbers != 0) {
+        tensor.encoding = &kF32Encoding;
+      }
+    }
+  }
+  void Read(WeightRange rows, WeightRange columns, float* out) const override {
+    std::vector<float> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      piece.resize(static_cast<size_t>(rows.size() * own.size()));
+      if (part->tensor.encoding == tensor.encoding) {
+        part->Read(rows, own, piece.data());
+      } else {  // its blocks may be cut
+        RangeNode(part, {0, part->tensor.rows()}, own)
+            .Read(rows, {0, own.size()}, piece.data());
+      }
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        std::copy_n(piece.data() + r * own.size(), own.size(),
+                    out + r * columns.size() + at);
+      }
+    });
+  }
+  void ReadStored(WeightRange rows, WeightRange columns,
+                  uint8_t* out) const override {
+    const int64_t bytes = tensor.encoding->Bytes(columns.size());
+    std::vector<uint8_t> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      const int64_t width = tensor.encoding->Bytes(own.size());
+      piece.resize(static_cast<size_t>(rows.size() * width));
+      if (part->tensor.encoding == tensor.encoding) {
+        part->ReadStored(rows, own, piece.data());
+      } else {  // this part is widened
+        std::vector<float> numbers(
+            static_cast<size_t>(rows.size() * own.size()));
+        const int64_t first = columns.begin + at;
+        Read(rows, {first, first + own.size()}, numbers.data());
+        std::memcpy(piece.data(), numbers.data(), piece.size());
+      }
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        std::memcpy(out + r * bytes + tensor.encoding->Bytes(at),
+                    piece.data() + r * width, static_cast<size_t>(width));
+      }
+    });
+  }
+  std::string Where(int64_t row, int64_t column) const override {
+    std::string where;
+    ForParts({column, column + 1},
+             [&](const WeightNode& part, WeightRange own, int64_t) {
+               where = part->Where(row, own.begin);
+             });
+    return where.empty() ? parts_[0]->Where(0, 0) : where;
+  }
+  void Release() const override {
+    for (const WeightNode& part : parts_) part->Release();
+  }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    std::vector<float> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      piece.clear();
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        const float* row = numbers + r * columns.size() + at;
+        piece.insert(piece.end(), row, row + own.size());
+      }
+      part->Write(rows, own, piece.data(), sink);
+    });
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    WeightRange all = {tensor.rows(), 0};
+    for (const WeightNode& part : parts_) {
+      const WeightRange own = part->RowsOf(name);
+      if (own.size() == 0) continue;
+      all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
+    }
+    return all.size() > 0 ? all : WeightRange{};
+  }
+  void AddLeaves(std::vector<WeightTensor>& leaves) const override {
+    for (const WeightNode& part : parts_) part->AddLeaves(leaves);
+  }
+
+ private:
+  // f(part, its own columns, where they begin among the given ones) for the
+  // parts that the columns belong to, in order.
+  template <typename F>
+  void ForParts(WeightRange columns, const F& f) const {
+    int64_t first = 0;
+    for (const WeightNode& part : parts_) {
+      const int64_t width = part->tensor.columns();
+      const WeightRange own = {std::max(columns.begin, first) - first,
+                               std::min(columns.end, first + width) - first};
+      if (own.size() > 0) f(part, own, first + own.begin - columns.begin);
+      first += width;
+    }
+  }
+  const std::vector<WeightNode> parts_;
+};
+
+// Each number by itself becomes another one, float32.
+class MappedNode : public OverNode {
+ public:
+  explicit MappedNode(WeightNode from) : OverNode(std::move(from)) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
@@ -414,10 +521,10 @@ class ScaledNode final : public OverNode {
     std::vector<float> row(static_cast<size_t>(whole.size()));
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
-      const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) {
-        *out++ = factor_ * first[c] + term_;
-      }
+      std::copy_n(row.data() + (columns.begin - whole.begin), columns.size(),
+                  out);
+      Map(r, columns, out);
+      out += columns.size();
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -430,16 +537,59 @@ class ScaledNode final : public OverNode {
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
     std::vector<float> mapped(numbers, numbers + rows.size() * columns.size());
-    for (float& number : mapped) number = (number - term_) / factor_;
+    for (float& number : mapped) number = Back(number);
     from_->Write(rows, columns, mapped.data(), sink);
   }
+
+ protected:
+  // Of a row, in place.
+  virtual void Map(int64_t row, WeightRange columns, float* numbers) const = 0;
+  virtual float Back(float number) const = 0;
+};
+
+class ScaledNode final : public MappedNode {
+ public:
+  ScaledNode(WeightNode from, float factor, float term)
+      : MappedNode(std::move(from)), factor_(factor), term_(term) {}
   WeightNode Sized(std::vector<int64_t> shape) const override {
     return std::make_shared<ScaledNode>(from_->Sized(std::move(shape)), factor_,
                                         term_);
   }
 
  private:
+  void Map(int64_t, WeightRange columns, float* numbers) const override {
+    for (int64_t c = 0; c < columns.size(); ++c) {
+      numbers[c] = factor_ * numbers[c] + term_;
+    }
+  }
+  float Back(float number) const override { return (number - term_) / factor_; }
   const float factor_, term_;
+};
+
+class LogOfNegatedNode final : public MappedNode {
+ public:
+  explicit LogOfNegatedNode(WeightNode from) : MappedNode(std::move(from)) {}
+  WeightNode Sized(std::vector<int64_t> shape) const override {
+    return std::make_shared<LogOfNegatedNode>(from_->Sized(std::move(shape)));
+  }
+
+ private:
+  // In double: the rounding to float32 is the only one.
+  void Map(int64_t row, WeightRange columns, float* numbers) const override {
+    for (int64_t c = 0; c < columns.size(); ++c) {
+      if (!(numbers[c] <= 0)) {
+        throw FormatError(
+            Where(row, columns.begin + c),
+            "a number up to 0, the negated exponential of another",
+            StrCat(numbers[c]));
+      }
+      numbers[c] =
+          static_cast<float>(std::log(-static_cast<double>(numbers[c])));
+    }
+  }
+  float Back(float number) const override {
+    return static_cast<float>(-std::exp(static_cast<double>(number)));
+  }
 };
 
 class FilledNode final : public LeafNode {
@@ -512,6 +662,14 @@ WeightNode TransposeOf(WeightNode from) {
 
 WeightNode StackOf(std::vector<WeightNode> parts) {
   return std::make_shared<StackedNode>(std::move(parts));
+}
+
+WeightNode BesideOf(std::vector<WeightNode> parts) {
+  return std::make_shared<BesideNode>(std::move(parts));
+}
+
+WeightNode LogOfNegatedOf(WeightNode from) {
+  return std::make_shared<LogOfNegatedNode>(std::move(from));
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {

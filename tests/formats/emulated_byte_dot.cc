@@ -29,7 +29,6 @@ struct EmulatedByteDot {
     const VI odd = hn::Or(low(hn::ShiftLeft<16>(x)), high(x));
     return AddPairs(AddPairs(acc, EvenBytes(w), even), OddBytes(w), odd);
   }
-  static HWY_INLINE VI Widen(VI acc) { return acc; }
   static HWY_INLINE void StoreInputs(VI a, VI b, int64_t i, uint8_t* to) {
     StoreInt8(a, b, to + i);
   }

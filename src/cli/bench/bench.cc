@@ -26,7 +26,7 @@ struct BenchFlags {
   std::string dir;
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
-  std::vector<std::string> weights{"auto"};
+  std::vector<std::string> weights{"auto"}, caches{"f32"};
   bool exact = false;
   int64_t batch_steps = 32;
   BenchRuns runs;
@@ -48,7 +48,7 @@ constexpr char kBenchFooter[] =
     "  tarn bench models/demo -n 64 -d 0,4096 --batch 0 -o json\n";
 
 void Declare(ArgumentParser& parser, BenchFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   const auto list = [&parser](const char* name, std::vector<int64_t>& values,
                               int64_t high, const char* help) {
     parser.Add(name, values, help).Commas().Whole(0, high).ShowDefault();
@@ -75,6 +75,12 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
   parser.Add("--weights", flags.weights, kWeightsHelp)
       .Commas()
       .OneOf(WeightTypeWords())
+      .ShowDefault();
+  parser
+      .Add("--cache", flags.caches,
+           "how layers of softmax attention hold keys and values")
+      .Commas()
+      .OneOf(CacheTypeWords())
       .ShowDefault();
   parser.AddFlag("--exact", flags.exact, kExactHelp);
   parser.Add("-o,--output", flags.output, "output format")
@@ -188,9 +194,7 @@ class BenchReport {
   std::vector<BenchRow> rows_;
 };
 
-Model OpenForBench(const BenchFlags& flags, const std::string& weights,
-                   int64_t threads) {
-  const ModelFlags how = {static_cast<int>(threads), weights, flags.exact};
+Model OpenForBench(const BenchFlags& flags, const ModelFlags& how) {
   Result<Model> model = Model::Open(flags.dir, how.Options());
   if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
   return std::move(model).Take();
@@ -218,6 +222,7 @@ BenchRow Describe(const BenchFlags& flags, const Model& model) {
   row.model = StrCat(LayersText(model.config()), " ", size, " ",
                      Upper(row.weight_type));
   row.path = flags.dir;
+  row.cache_type = Name(model.options().cache);
   row.simd_target = SimdTargetName();
   row.cpu = CpuName();
   row.weight_bytes = model.weight_bytes();
@@ -226,9 +231,9 @@ BenchRow Describe(const BenchFlags& flags, const Model& model) {
   return row;
 }
 
-void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
+void RunModel(BenchFlags flags, const ModelFlags& how,
               const std::function<bool()>& stopped, BenchReport& report) {
-  const Model model = OpenForBench(flags, weights, threads);
+  const Model model = OpenForBench(flags, how);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(
         kExitBadModel,
@@ -279,8 +284,11 @@ int Bench(int argc, char** argv) {
   };
   for (const int64_t threads : flags.threads) {
     for (const std::string& weights : flags.weights) {
-      if (stopped()) break;
-      RunModel(flags, weights, threads, stopped, report);
+      for (const std::string& cache : flags.caches) {
+        if (stopped()) break;
+        RunModel(flags, {static_cast<int>(threads), weights, flags.exact, cache},
+                 stopped, report);
+      }
     }
   }
   report.End();

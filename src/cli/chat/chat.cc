@@ -51,7 +51,7 @@ constexpr char kChatExamples[] =
     "  tarn chat models/demo --template plain.jinja --max-tokens 200\n";
 
 void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("--system", flags.system, "system message to begin with");
   parser.Add("--template", flags.template_path,
              "chat template, instead of the directory's");
@@ -73,6 +73,7 @@ void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
                  "(enable_thinking)");
   DeclareSeed(parser, flags.seed);
   DeclareModelFlags(parser, flags.model);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kChatFooter + ChatCommandHelp() + kChatExamples);
 }
 
@@ -175,17 +176,16 @@ int Chat(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
-  const LoadedModel opened =
-      OpenModelDirectory(flags.dir, flags.model.Options());
+  const ModelPath path(flags.dir);
+  const LoadedModel opened = OpenModelPath(path, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want a language model, got another"));
   }
-  Result<ChatFormat> format =
-      flags.template_path.empty()
-          ? ChatFormat::Open(flags.dir)
-          : ChatFormat::Open(flags.dir, flags.template_path);
+  Result<ChatFormat> format = flags.template_path.empty()
+                                  ? ChatFormat::Open(path)
+                                  : ChatFormat::Open(path, flags.template_path);
   if (!format.ok()) throw ExitError(kExitBadModel, format.error().what());
   UseDefaultSampling(parser, opened.defaults, flags.chat.sampler);
   flags.chat.sampler.seed = ChooseSeed(flags.seed);

@@ -68,8 +68,7 @@ int Classify(int argc, char** argv) {
       "tarn classify");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened =
-      OpenModelDirectory(flags.dir, flags.model.Options());
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (opened.model.config().arch != Arch::kEncoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir,

@@ -44,10 +44,9 @@ std::string Note(uint64_t first, uint64_t done, uint64_t total,
 }  // namespace
 
 void DeclareConversion(ArgumentParser& parser, const std::string& source,
-                       ConversionFlags& flags) {
+                       const std::string& output, ConversionFlags& flags) {
   parser.Add("DIR", flags.from, source).Required();
-  parser.Add("--out", flags.out, "folder to write, made if it is missing")
-      .Required();
+  parser.Add("--out", flags.out, output).Required();
   parser
       .Add("--weights", flags.weights,
            "how matrices are written: as they are stored, or in this format; "

@@ -15,9 +15,9 @@ struct ConversionFlags {
   bool overwrite = false;
 };
 
-/// source: what the positional is.
+/// source, output: what the positional and --out are.
 void DeclareConversion(ArgumentParser& parser, const std::string& source,
-                       ConversionFlags& flags);
+                       const std::string& output, ConversionFlags& flags);
 
 /// Runs it with progress on stderr, and prints what was written; returns the
 /// exit code, also after a signal. label: "tarn import".

@@ -26,8 +26,10 @@ int Import(int argc, char** argv) {
   ConversionFlags flags;
   ArgumentParser parser(
       "Writes a published model as a directory of tarn's own.", "tarn import");
-  DeclareConversion(parser, "published model: a folder in Hugging Face's form",
-                    flags);
+  DeclareConversion(
+      parser,
+      "published model: a folder in Hugging Face's form, or a GGUF file",
+      "folder to write, made if it is missing", flags);
   parser.Footer(kImportFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   return RunConversion("tarn import", flags,

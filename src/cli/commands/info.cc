@@ -115,13 +115,13 @@ Json ConfigFacts(const ModelConfig& config, const Tokenizer* tokenizer) {
 }
 
 // The facts in the files of a model that the runtime refuses for `reason`.
-Json FactsOfFiles(const std::string& dir, const ModelConfig& config,
+Json FactsOfFiles(const ModelPath& path, const ModelConfig& config,
                   const Error& reason) {
-  const Result<ModelFiles> files = OpenModelFiles(dir, config);
+  const Result<ModelFiles> files = OpenModelFiles(path, config);
   if (!files.ok()) throw ExitError(kExitBadModel, files.error().what());
   std::optional<Tokenizer> tokenizer;
   if (config.task != Task::kCtc) {
-    Result<Tokenizer> opened = OpenTokenizer(dir, config);
+    Result<Tokenizer> opened = OpenTokenizer(path, config);
     if (!opened.ok()) throw ExitError(kExitBadModel, opened.error().what());
     tokenizer = std::move(opened).Take();
   }
@@ -204,16 +204,17 @@ int Info(int argc, char** argv) {
   bool json = false;
   ArgumentParser parser(
       "Describes a model: configuration, sizes, cost per token.", "tarn info");
-  parser.Add("DIR", dir, "model directory").Required();
+  parser.Add("DIR", dir, "model directory or GGUF file").Required();
   parser.AddFlag("--json", json, "one JSON object on stdout");
   parser.Footer(kInfoFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const Result<ModelConfig> config = ReadModelConfig(dir);
+  const ModelPath path(dir);
+  const Result<ModelConfig> config = ReadModelConfig(path);
   if (!config.ok()) throw ExitError(kExitBadModel, config.error().what());
   const auto refused = CheckSupported(config.value());
-  Json facts =
-      refused ? FactsOfFiles(dir, config.value(), *refused)
-              : Facts(OpenModelDirectory(dir, {WeightType::kAuto, 1, true}));
+  Json facts = refused
+                   ? FactsOfFiles(path, config.value(), *refused)
+                   : Facts(OpenModelPath(path, {WeightType::kAuto, 1, true}));
   const Json training = TrainingFacts(dir);
   if (!training.is_null()) facts["training"] = training;
   Payload payload(stdout);

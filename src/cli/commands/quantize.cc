@@ -124,7 +124,7 @@ std::vector<int32_t> TokensOf(const QuantizeFlags& flags,
 std::optional<double> Measure(const std::string& dir, const std::string& file,
                               int threads) {
   const LoadedModel opened =
-      OpenModelDirectory(dir, {WeightType::kAuto, threads, true});
+      OpenModelPath(dir, {WeightType::kAuto, threads, true});
   if (opened.model.config().task != Task::kLm) {
     throw ExitError(kExitUsage, "--check: only for language models");
   }

@@ -11,6 +11,7 @@
 #include "cli/console/signals.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "runtime/model/files.h"
 #include "text/bpe_train.h"
 
 namespace tarn::cli {
@@ -29,9 +30,9 @@ struct TokenizeFlags {
 };
 
 constexpr char kTokenizeFooter[] =
-    "TOKENIZER is a model directory, a tokenizer.json (tarn's or Hugging "
-    "Face's),\n"
-    "GPT-2's encoder.json with vocab.bpe in the same folder, or\n"
+    "TOKENIZER is a model directory or GGUF file, a tokenizer.json (tarn's or\n"
+    "Hugging Face's), GPT-2's encoder.json with vocab.bpe in the same folder, "
+    "or\n"
     "the RWKV World vocabulary. Text comes from FILEs or standard input. Each\n"
     "line becomes a line of ids, without its line end; --whole treats an "
     "input\n"
@@ -263,7 +264,7 @@ int Tokenize(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   if (flags.train) return Train(flags);
-  const Result<Tokenizer> tokenizer = Tokenizer::OpenFile(flags.paths[0]);
+  const Result<Tokenizer> tokenizer = OpenTokenizerFile(flags.paths[0]);
   if (!tokenizer.ok()) {
     throw ExitError(kExitBadModel, tokenizer.error().what());
   }

@@ -1,4 +1,4 @@
-// `tarn verify`: everything that can be wrong with a model directory.
+// `tarn verify`: everything that can be wrong with a model.
 #include "runtime/model/verify.h"
 
 #include <optional>
@@ -25,8 +25,8 @@ constexpr char kVerifyFooter[] =
 // Why this runtime does not open a model of this configuration, regardless of
 // its files; nothing where the configuration cannot be read, which is a fault
 // that VerifyModel names.
-std::optional<Error> Refused(const std::string& dir) {
-  const Result<ModelConfig> config = ReadModelConfig(dir);
+std::optional<Error> Refused(const ModelPath& path) {
+  const Result<ModelConfig> config = ReadModelConfig(path);
   return config.ok() ? CheckSupported(config.value()) : std::nullopt;
 }
 
@@ -34,13 +34,14 @@ std::optional<Error> Refused(const std::string& dir) {
 
 int Verify(int argc, char** argv) {
   std::string dir;
-  ArgumentParser parser("Checks everything in a model directory.",
+  ArgumentParser parser("Checks everything in a model directory or GGUF file.",
                         "tarn verify");
-  parser.Add("DIR", dir, "model directory").Required();
+  parser.Add("DIR", dir, "model directory or GGUF file").Required();
   parser.Footer(kVerifyFooter);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const VerifyReport report = VerifyModel(dir);
-  const std::optional<Error> refused = Refused(dir);
+  const ModelPath path(dir);
+  const VerifyReport report = VerifyModel(path);
+  const std::optional<Error> refused = Refused(path);
   Payload payload(stdout);
   for (const Error& problem : report.problems) {
     payload.Write(StrCat(problem.what(), "\n"));

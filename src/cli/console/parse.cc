@@ -195,7 +195,10 @@ bool ArgumentParser::Has(const std::string& name) const {
 }
 
 ModelOptions ModelFlags::Options() const {
-  return {ParseWeightType("--weights", weights), threads, true, exact};
+  ModelOptions options = {ParseWeightType("--weights", weights), threads, true,
+                          exact};
+  options.cache = ParseCacheType("--cache", cache);
+  return options;
 }
 
 void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags) {
@@ -211,6 +214,14 @@ void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags) {
 void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json) {
   DeclareModelFlags(parser, flags);
   parser.AddFlag("--json", json, "one JSON object on stdout");
+}
+
+void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags) {
+  parser
+      .Add("--cache", flags.cache,
+           "how layers of softmax attention hold keys and values")
+      .OneOf(CacheTypeWords())
+      .ShowDefault();
 }
 
 }  // namespace tarn::cli

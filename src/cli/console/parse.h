@@ -86,6 +86,7 @@ struct ModelFlags {
   int threads = 0;
   std::string weights = "auto";
   bool exact = false;
+  std::string cache = "f32";
 
   ModelOptions Options() const;
 };
@@ -94,6 +95,8 @@ struct ModelFlags {
 void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags);
 /// The same and --json.
 void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json);
+/// --cache, of those whose models have states.
+void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags);
 /// What --weights says of its words, and --exact of itself.
 inline constexpr const char* kWeightsHelp =
     "how weights are held in memory; auto: in the groups in which they are "

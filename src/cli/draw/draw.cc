@@ -168,6 +168,7 @@ void Declare(ArgumentParser& parser, DrawFlags& flags) {
   parser.Add("--out", flags.out, "the IDX file to write; - is standard output")
       .Required();
   DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kDrawFooter);
 }
 
@@ -245,8 +246,7 @@ int Draw(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
-  const LoadedModel opened =
-      OpenModelDirectory(flags.dir, flags.model.Options());
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (opened.model.config().task != Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want an image model, got one of task ",

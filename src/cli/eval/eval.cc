@@ -59,7 +59,7 @@ constexpr char kEvalFooter[] =
     "  tarn eval models/digits t10k-images-idx3-ubyte.gz --index 0-99 --json\n";
 
 void Declare(ArgumentParser& parser, EvalFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("FILE", flags.file, "text (- is standard input), or images")
       .Required();
   const Argument per_token = parser.AddFlag(
@@ -110,6 +110,7 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
   parser.AddFlag("--per-image", flags.images.per_image,
                  "image models: add the bits/dim of each image");
   DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kEvalFooter);
 }
 
@@ -239,8 +240,7 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened =
-      OpenModelDirectory(flags.dir, flags.model.Options());
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,

@@ -57,7 +57,7 @@ constexpr char kGenerateFooter[] =
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
 void Declare(ArgumentParser& parser, GenerateFlags& flags) {
-  parser.Add("DIR", flags.dir, "model directory").Required();
+  parser.Add("DIR", flags.dir, "model directory or GGUF file").Required();
   parser.Add("--prompt", flags.prompt,
              "text to continue; - reads it from standard input");
   parser
@@ -85,6 +85,7 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
       .Range(0.0, 100.0)
       .ShowDefault();
   DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kGenerateFooter);
 }
 
@@ -188,8 +189,7 @@ int Generate(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
   const StopTexts checked(flags.generate.stop_texts);
-  const LoadedModel opened =
-      OpenModelDirectory(flags.dir, flags.model.Options());
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,

@@ -8,17 +8,6 @@
 namespace tarn {
 namespace {
 
-void StretchLlama3(int64_t pairs, const RotaryScaling& s, double* frequencies) {
-  const double high = s.HighTurns();
-  for (int64_t i = 0; i < pairs; ++i) {
-    const double f = frequencies[i];
-    const double turns =
-        static_cast<double>(s.original_positions) * f / (2 * std::numbers::pi);
-    const double kept = std::clamp((turns - s.low) / (high - s.low), 0.0, 1.0);
-    frequencies[i] = (1 - kept) * (f / s.factor) + kept * f;
-  }
-}
-
 void StretchYarn(int64_t d_key, double base, const RotaryScaling& s,
                  double* frequencies) {
   const auto pair_at = [&](double turns) {
@@ -50,9 +39,7 @@ void SinusoidalPeriods(int64_t width, double* periods) {
 
 void RotaryFrequencies(int64_t d_key, double base, double* frequencies) {
   for (int64_t i = 0; i < d_key / 2; ++i) {
-    const double exponent =
-        -2.0 * static_cast<double>(i) / static_cast<double>(d_key);
-    frequencies[i] = std::pow(base, exponent);
+    frequencies[i] = RotaryFrequency(i, d_key, base);
   }
 }
 
@@ -66,7 +53,10 @@ void RotaryFrequencies(int64_t d_key, double base, const RotaryScaling& scaling,
       for (int64_t i = 0; i < d_key / 2; ++i) frequencies[i] /= scaling.factor;
       return;
     case RotaryScalingKind::kLlama3:
-      return StretchLlama3(d_key / 2, scaling, frequencies);
+      for (int64_t i = 0; i < d_key / 2; ++i) {
+        frequencies[i] = Llama3Frequency(frequencies[i], scaling);
+      }
+      return;
     case RotaryScalingKind::kYarn:
       return StretchYarn(d_key, base, scaling, frequencies);
     case RotaryScalingKind::kProportional: {

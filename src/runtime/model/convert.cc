@@ -1,9 +1,7 @@
 #include "runtime/model/convert.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "core/file.h"
@@ -26,27 +24,6 @@ constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kGenerationName = "generation_config.json";
 constexpr const char* kLabelsName = "labels.json";
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
-
-template <typename T>
-T Taken(Result<T> result) {
-  if (!result.ok()) Throw(result.error());
-  return std::move(result).Take();
-}
-
-// The same of what is read from the model: files that it lacks are its fault.
-template <typename T>
-T Read(Result<T> result) {
-  if (result.ok() || result.error().code() != ErrorCode::kIo) {
-    return Taken(std::move(result));
-  }
-  const Error& error = result.error();
-  throw FormatError(error.where(), error.wanted(), error.given());
-}
-
-bool Exists(const std::string& path) {
-  std::error_code none;
-  return std::filesystem::exists(path, none);
-}
 
 void WriteAll(const WeightSource& weights, const ConvertOptions& options,
               WeightFileOptions file, const std::string& dir,
@@ -76,11 +53,13 @@ WeightFileOptions FileOptions(const ConvertOptions& options) {
   return file;
 }
 
-std::optional<std::string> Companion(const std::string& from,
+std::optional<std::string> Companion(const ModelPath& from,
                                      const std::string& name) {
-  const std::string path = from + "/" + name;
-  if (!Exists(path)) return std::nullopt;
-  return Read(ReadFile(path, kMaxCompanionBytes));
+  if (name == kTokenizerName && from.HasVocabulary()) {
+    return OfModel(Tokenizer::OpenAlone(from)).ToJson();
+  }
+  if (!from.Has(name)) return std::nullopt;
+  return OfModel(from.Read(name, kMaxCompanionBytes));
 }
 
 }  // namespace
@@ -90,27 +69,29 @@ std::vector<std::string> ExportedModelTypes() {
   return {types.begin(), types.end()};
 }
 
-Converted CopyModel(const std::string& from, const std::string& dir,
+Converted CopyModel(const ModelPath& from, const std::string& dir,
                     const ConvertOptions& options,
                     const ChangeWeights& change) {
-  ModelConfig config = Read(ReadModelConfig(from));
-  const ModelFiles files = Read(OpenModelFiles(from, config));
-  const bool published = Read(IsPublishedDirectory(from));
+  ModelConfig config = OfModel(ReadModelConfig(from));
+  const ModelFiles files = OfModel(OpenModelFiles(from, config));
+  const bool published = OfModel(IsPublishedModel(from));
   if (published && Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
-    if (!tokenizer.ok()) tokenizer = InFolder(from, tokenizer.error());
-    config.tokenizer = Read(std::move(tokenizer)).kind();
+    if (!tokenizer.ok() && !from.HasVocabulary()) {
+      tokenizer = InFolder(from.path(), tokenizer.error());
+    }
+    config.tokenizer = OfModel(std::move(tokenizer)).kind();
   }
-  Read(ReadGenerationConfig(from));
-  const std::string text =
-      Read(ReadFile(from + "/" + kConfigName, kMaxConfigBytes));
+  OfModel(ReadGenerationConfig(from));
+  const std::string text = OfModel(from.Read(kConfigName, kMaxConfigBytes));
   const ChangedWeights changed = change(files.weights, config);
   const WeightSource& weights = *changed.weights;
   const WeightFileOptions file = FileOptions(options);
-  ConvertFolder folder(from, dir,
-                       ConversionKey(from, weights, file, ConfigToJson(config),
-                                     options.build + changed.key),
-                       options.overwrite);
+  ConvertFolder folder(
+      from.path(), dir,
+      ConversionKey(from.path(), WeightFileHead(weights, file),
+                    ConfigToJson(config), options.build + changed.key),
+      options.overwrite);
   Converted converted;
   converted.model_type = published ? PublishedTypeOf(text) : "tarn";
   WriteAll(weights, options, file, dir, folder, converted);
@@ -128,10 +109,10 @@ Converted CopyModel(const std::string& from, const std::string& dir,
   return converted;
 }
 
-Converted ImportModel(const std::string& from, const std::string& dir,
+Converted ImportModel(const ModelPath& from, const std::string& dir,
                       const ConvertOptions& options) {
-  if (!Read(IsPublishedDirectory(from))) {
-    throw FormatError(StrCat(from, "/", kConfigName),
+  if (!OfModel(IsPublishedModel(from))) {
+    throw FormatError(from.Where(kConfigName),
                       "that of a published model, with a model_type",
                       "tarn's own, which needs no import");
   }
@@ -142,20 +123,21 @@ Converted ImportModel(const std::string& from, const std::string& dir,
       });
 }
 
-Converted ExportModel(const std::string& from, const std::string& dir,
+Converted ExportModel(const ModelPath& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options) {
-  const ModelConfig config = Read(ReadModelConfig(from));
-  const ModelFiles files = Read(OpenModelFiles(from, config));
+  const ModelConfig config = OfModel(ReadModelConfig(from));
+  const ModelFiles files = OfModel(OpenModelFiles(from, config));
   const PublishedForm form = [&] {
     Result<PublishedForm> made = Publish(config, files.weights, type);
     if (made.ok()) return std::move(made).Take();
-    if (made.error().where().starts_with(from)) Throw(made.error());
-    Throw(InFolder(from, made.error()));
+    if (made.error().where().starts_with(from.path())) Throw(made.error());
+    Throw(InFolder(from.path(), made.error()));
   }();
   const WeightFileOptions file = FileOptions(options);
   ConvertFolder folder(
-      from, dir,
-      ConversionKey(from, *form.weights, file, form.config, options.build),
+      from.path(), dir,
+      ConversionKey(from.path(), WeightFileHead(*form.weights, file),
+                    form.config, options.build),
       options.overwrite);
   Converted converted;
   converted.model_type = form.model_type;
@@ -165,7 +147,7 @@ Converted ExportModel(const std::string& from, const std::string& dir,
     if (!text) continue;
     if (name == kTokenizerName) {
       const auto root = ParseStrictJson(*text, name, kMaxCompanionBytes);
-      if (!root.ok()) Throw(InFolder(from, root.error()));
+      if (!root.ok()) Throw(InFolder(from.path(), root.error()));
       if (!IsHuggingFaceForm(root.value())) {
         converted.left_out = StrCat(name, ", which is in tarn's own form (",
                                     Name(config.tokenizer), ")");

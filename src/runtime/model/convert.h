@@ -12,6 +12,7 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
+#include "importers/model_files.h"
 #include "weights/weight_file.h"
 #include "weights/weight_source.h"
 
@@ -48,7 +49,7 @@ struct Converted {
 /// IoError, also where another conversion writes into `dir`, and kInterrupted.
 /// A failure leaves `dir` as it was, but for two partial files after
 /// kInterrupted: the same call with the same files in `from` continues in them.
-Converted ImportModel(const std::string& from, const std::string& dir,
+Converted ImportModel(const ModelPath& from, const std::string& dir,
                       const ConvertOptions& options);
 
 /// Weights to write, and a text that says what they are made by.
@@ -61,17 +62,27 @@ using ChangeWeights = std::function<ChangedWeights(
 
 /// The same from any model, tarn's own or published, with what `change` makes
 /// of its weights.
-Converted CopyModel(const std::string& from, const std::string& dir,
+Converted CopyModel(const ModelPath& from, const std::string& dir,
                     const ConvertOptions& options, const ChangeWeights& change);
 
 /// The way back: the model `from`, tarn's own or published, as a directory that
 /// transformers opens. type: the published type; empty: the first that has the
 /// configuration (importers/publish.h). One published tensor is in memory at a
 /// time. Throws as ImportModel, and what Publish returns.
-Converted ExportModel(const std::string& from, const std::string& dir,
+Converted ExportModel(const ModelPath& from, const std::string& dir,
                       const std::string& type, const ConvertOptions& options);
 
 /// The types that ExportModel writes.
 std::vector<std::string> ExportedModelTypes();
+
+/// The model `from` as one GGUF file, which llama.cpp runs. numbers: how
+/// matrices are stored, a word of ExportedNumbers. Throws as ExportModel; a
+/// file that is there counts as a model, and an interrupted call leaves one
+/// partial file. options.stored is not read.
+Converted ExportGguf(const ModelPath& from, const std::string& path,
+                     const std::string& numbers, const ConvertOptions& options);
+
+/// "stored", "f32", ...
+std::vector<std::string> ExportedNumbers();
 
 }  // namespace tarn

@@ -41,7 +41,8 @@ void CheckFolder(const std::string& from, const std::string& dir,
   }
 }
 
-// The names in a folder that begin with one of these texts.
+}  // namespace
+
 std::vector<std::string> NamesWith(const std::string& dir,
                                    const std::vector<std::string>& begins) {
   std::error_code none;
@@ -58,19 +59,29 @@ std::vector<std::string> NamesWith(const std::string& dir,
   return names;
 }
 
-}  // namespace
+FileDescriptor LockFolder(const std::string& dir) {
+  FileDescriptor lock(open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock.get() < 0) throw SystemError(dir, "a readable folder", errno);
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw IoError(dir, "no other import or export into this folder",
+                  "one that runs");
+  }
+  return lock;
+}
 
-std::string ConversionKey(const std::string& from, const WeightSource& weights,
-                          const WeightFileOptions& file,
+std::string ConversionKey(const std::string& from, const std::string& head,
                           const std::string& config, const std::string& build) {
   std::error_code none;
   uint64_t key = HashBytes(build);
   key = ExtendHash(key, std::filesystem::absolute(from, none).string());
   key = ExtendHash(key, config);
-  key = ExtendHash(key, WeightFileHead(weights, file));
-  for (const std::string& name : NamesWith(from, {""})) {
+  key = ExtendHash(key, head);
+  std::vector<std::string> names = NamesWith(from, {""});
+  if (names.empty()) names.push_back("");  // from is a file
+  for (const std::string& name : names) {
+    const std::string path = name.empty() ? from : from + "/" + name;
     struct stat info;
-    if (stat((from + "/" + name).c_str(), &info) != 0) continue;
+    if (stat(path.c_str(), &info) != 0) continue;
     key =
         ExtendHash(key, StrCat(name, " ", info.st_size, " ",
                                info.st_mtim.tv_sec, " ", info.st_mtim.tv_nsec));
@@ -86,7 +97,7 @@ ConvertFolder::ConvertFolder(const std::string& from, std::string dir,
   // One that was killed at its end may have given the weights their name.
   CheckFolder(from, dir_, overwrite || IsThere(marker_));
   train::MakeWritableFolder(dir_);
-  Lock();
+  lock_ = LockFolder(dir_);
   RemoveTemporaries();
   const ResumableFile marker(dir_ + "/" + kConfigFileName, key, 0, 1);
 }
@@ -128,18 +139,6 @@ std::vector<std::string> ConvertFolder::Commit() {
     Remove(name);
   }
   return names;
-}
-
-// A folder is written by one conversion at a time.
-void ConvertFolder::Lock() {
-  lock_ =
-      FileDescriptor(open(dir_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (lock_.get() < 0) throw SystemError(dir_, "a readable folder", errno);
-  if (flock(lock_.get(), LOCK_EX | LOCK_NB) == 0) return;
-  if (errno == EWOULDBLOCK) {
-    throw IoError(dir_, "no other import or export into this folder",
-                  "one that runs");
-  }
 }
 
 // Of small files, which a killed conversion leaves.

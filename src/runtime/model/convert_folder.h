@@ -10,19 +10,36 @@
 #include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "core/file.h"
 #include "weights/resumable_file.h"
-#include "weights/weight_file.h"
-#include "weights/weight_source.h"
 
 namespace tarn {
 
 /// What the bytes of a conversion depend on, as a word: the build, the files of
-/// `from` by names, sizes and times, the configuration, and the tensors as they
-/// are stored.
-std::string ConversionKey(const std::string& from, const WeightSource& weights,
-                          const WeightFileOptions& file,
+/// `from` by names, sizes and times (or `from` itself, a file), the
+/// configuration, and the head of the weight file, which says how tensors are
+/// stored.
+std::string ConversionKey(const std::string& from, const std::string& head,
                           const std::string& config, const std::string& build);
+
+/// What is read from the model that is converted: files that it lacks are its
+/// fault, a FormatError. Throws the result's error.
+template <typename T>
+T OfModel(Result<T> result) {
+  if (result.ok() || result.error().code() != ErrorCode::kIo) {
+    return std::move(result).Take();
+  }
+  const Error& error = result.error();
+  throw FormatError(error.where(), error.wanted(), error.given());
+}
+
+/// The names in a folder that begin with one of these texts.
+std::vector<std::string> NamesWith(const std::string& dir,
+                                   const std::vector<std::string>& begins);
+/// Keeps other conversions out of a folder as long as the result lives. Throws
+/// IoError where one runs there.
+FileDescriptor LockFolder(const std::string& dir);
 
 /// Throws IoError, and ArgumentError as ImportModel.
 class ConvertFolder {
@@ -47,7 +64,6 @@ class ConvertFolder {
   std::vector<std::string> Commit();
 
  private:
-  void Lock();
   void RemoveTemporaries();
   void RemoveShards();
   void Remove(const std::string& name);

@@ -10,16 +10,21 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "importers/directory.h"
+#include "importers/model_files.h"
 #include "text/tokenizer.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
 
-/// The tokenizer of DIR: for tarn's own directories Tokenizer::Open; a
+/// The tokenizer of a model: for tarn's own directories Tokenizer::Open; a
 /// published one's is whatever its files hold, as `config` does not name its
 /// type, and must only fit the model's vocabulary.
-Result<Tokenizer> OpenTokenizer(const std::string& dir,
+Result<Tokenizer> OpenTokenizer(const ModelPath& model,
                                 const ModelConfig& config);
+
+/// A tokenizer by itself: Tokenizer::OpenFile, which also reads that of a GGUF
+/// file.
+Result<Tokenizer> OpenTokenizerFile(const std::string& path);
 
 struct ModelFiles {
   std::shared_ptr<const WeightSource> weights;
@@ -27,10 +32,10 @@ struct ModelFiles {
       labels;  // [n_classes] of classify and ctc, else empty
 };
 
-/// Opens the weights of DIR (OpenNamedWeights), whose tensors must be those of
-/// `config` by name and shape, and DIR/labels.json for a model with classes.
+/// Opens the weights of a model (OpenNamedWeights), whose tensors must be those
+/// of `config` by name and shape, and labels.json for a model with classes.
 /// Only headers of the weights are read.
-Result<ModelFiles> OpenModelFiles(const std::string& dir,
+Result<ModelFiles> OpenModelFiles(const ModelPath& model,
                                   const ModelConfig& config,
                                   bool use_mmap = true);
 

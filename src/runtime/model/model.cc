@@ -11,19 +11,33 @@
 #include "runtime/model/supported.h"
 
 namespace tarn {
+namespace {
 
-Result<Model> Model::Open(const std::string& dir, const ModelOptions& options) {
+// A model without a cache that may be rounded has one type of state.
+void CheckCache(const ModelConfig& config, CacheType cache) {
+  if (cache == CacheType::kF32 || StateLayout(config, cache).rounds()) return;
+  throw ArgumentError("Model::Open: cache",
+                      StrCat(Name(CacheType::kF32),
+                             ", as no layer keeps keys and values of softmax "
+                             "attention"),
+                      Name(cache));
+}
+
+}  // namespace
+
+Result<Model> Model::Open(const ModelPath& path, const ModelOptions& options) {
   if (options.threads < 0) {
     throw ArgumentError("Model::Open: threads", "0 (automatic) or more",
                         StrCat(options.threads));
   }
-  const Result<ModelConfig> config = ReadModelConfig(dir);
+  const Result<ModelConfig> config = ReadModelConfig(path);
   if (!config.ok()) return config.error();
   if (const auto error = CheckSupported(config.value())) {
-    return InFolder(dir, *error);
+    return InFolder(path.path(), *error);
   }
+  CheckCache(config.value(), options.cache);
   Result<ModelFiles> opened =
-      OpenModelFiles(dir, config.value(), options.use_mmap);
+      OpenModelFiles(path, config.value(), options.use_mmap);
   if (!opened.ok()) return opened.error();
   ModelFiles files = std::move(opened).Take();
   const WeightPlan plan(config.value(), options.weights.format(),

@@ -14,6 +14,8 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
+#include "importers/model_files.h"
+#include "kernels/softmax_attention/cache_type.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {
@@ -26,6 +28,10 @@ struct ModelOptions {
   /// that holds the same numbers. Otherwise inputs are rounded to 8 bits, group
   /// by group, which is faster. No effect on other formats.
   bool exact = false;
+  /// How the layers of softmax attention hold keys and values of earlier
+  /// tokens, windows and latent rows included; other states are float32. Any
+  /// split of a prompt, batch and thread count give the same bits in each type.
+  CacheType cache = CacheType::kF32;
 };
 
 class Model;
@@ -50,8 +56,8 @@ class State {
   void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
-  /// the cache with its spare room. The last logits (n_outputs floats) are
-  /// not counted, nor is the memory of a source.
+  /// the cache in its type, with its spare room. The last logits (n_outputs
+  /// floats) are not counted, nor is the memory of a source.
   int64_t bytes() const;
   /// Tokens of the source that Encode() read, and bytes of the memory made from
   /// them, shared by all copies; 0 without a source.
@@ -86,12 +92,13 @@ struct Job {
 /// own (calls share the pool and take turns).
 class Model {
  public:
-  /// Opens DIR/config.json, DIR/model.safetensors and, for a classifier,
-  /// DIR/labels.json. Everything is checked before use; failures are
-  /// FormatError or IoError in one line, also for models that this runtime does
-  /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
-  /// more than the system gives.
-  static Result<Model> Open(const std::string& dir, const ModelOptions& = {});
+  /// Opens a directory's config.json, model.safetensors and, for a classifier,
+  /// labels.json, or a GGUF file. Everything is checked before use; failures
+  /// are FormatError or IoError in one line, also for models that this runtime
+  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
+  /// or more than the system gives, and for options.cache other than kF32 where
+  /// no layer of the model has such a cache.
+  static Result<Model> Open(const ModelPath& path, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
   ~Model();

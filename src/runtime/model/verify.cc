@@ -74,9 +74,9 @@ void CheckShapes(const WeightSource& source, const ModelConfig& config,
   }
 }
 
-std::optional<ModelConfig> CheckConfig(const std::string& dir,
+std::optional<ModelConfig> CheckConfig(const ModelPath& model,
                                        std::vector<Error>& problems) {
-  Result<ModelConfig> config = ReadModelConfig(dir);
+  Result<ModelConfig> config = ReadModelConfig(model);
   if (!config.ok()) {
     problems.push_back(config.error());
     return std::nullopt;
@@ -84,39 +84,39 @@ std::optional<ModelConfig> CheckConfig(const std::string& dir,
   return config.value();
 }
 
-void CheckTokenizer(const std::string& dir,
+void CheckTokenizer(const ModelPath& model,
                     const std::optional<ModelConfig>& config,
                     std::vector<Error>& problems) {
   if (config.has_value()) {
     if (config->task == Task::kCtc) return;  // reads frames, not tokens
-    Result<Tokenizer> tokenizer = OpenTokenizer(dir, *config);
+    Result<Tokenizer> tokenizer = OpenTokenizer(model, *config);
     if (!tokenizer.ok()) problems.push_back(tokenizer.error());
     return;
   }
   // There is nothing to compare with: a file that is there is checked by
   // itself. A bad configuration does not say whether there must be one.
   const bool missing = problems.back().code() == ErrorCode::kIo;
-  if (!missing && !Tokenizer::IsIn(dir)) return;
-  Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(dir);
+  if (!missing && !Tokenizer::IsIn(model)) return;
+  Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(model);
   if (!tokenizer.ok()) problems.push_back(tokenizer.error());
 }
 
 }  // namespace
 
-VerifyReport VerifyModel(const std::string& dir) {
+VerifyReport VerifyModel(const ModelPath& model) {
   VerifyReport report;
-  const std::optional<ModelConfig> config = CheckConfig(dir, report.problems);
-  CheckTokenizer(dir, config, report.problems);
+  const std::optional<ModelConfig> config = CheckConfig(model, report.problems);
+  CheckTokenizer(model, config, report.problems);
   if (config.has_value()) {
-    const auto generation = ReadGenerationConfig(dir);
+    const auto generation = ReadGenerationConfig(model);
     if (!generation.ok()) report.problems.push_back(generation.error());
   }
   if (config.has_value() && HasLabels(config->task)) {
-    const auto labels = ReadLabels(dir, *config);
+    const auto labels = ReadLabels(model.path(), *config);
     if (!labels.ok()) report.problems.push_back(labels.error());
   }
-  const auto weights = config.has_value() ? OpenNamedWeights(dir, *config)
-                                          : OpenWeightSource(dir);
+  const auto weights = config.has_value() ? OpenNamedWeights(model, *config)
+                                          : model.Weights();
   if (!weights.ok()) {
     report.problems.push_back(weights.error());
     return report;

@@ -1,4 +1,4 @@
-// Everything that can be wrong with a model directory, found in one pass.
+// Everything that can be wrong with a model's files, found in one pass.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "importers/model_files.h"
 
 namespace tarn {
 
@@ -18,15 +19,16 @@ struct VerifyReport {
   int64_t elements = 0;  // of all tensors
 };
 
-/// Checks DIR/config.json, the weights (DIR/model.safetensors, or the shards of
-/// its index), DIR/tokenizer.json (except for ctc, which reads no tokens) and,
-/// for classify and ctc, DIR/labels.json: each file by itself (size, strict
+/// Checks of a directory config.json, the weights (model.safetensors, or the
+/// shards of its index), tokenizer.json (except for ctc, which reads no tokens)
+/// and, for classify and ctc, labels.json, or all of these in a GGUF file: each
+/// file by itself (size, strict
 /// JSON, header, ranges), the tensors against the shapes the config implies
 /// (missing, unexpected, wrong), every weight for NaN and infinity, and the
 /// tokenizer's table against vocab_size. Continues after a fault as long as the
 /// rest can still be checked. Never throws because of the files' contents.
 /// Reads each weight once: O(file size) time, O(largest of the files that are
 /// not weights) memory. Thread-safe.
-VerifyReport VerifyModel(const std::string& dir);
+VerifyReport VerifyModel(const ModelPath& model);
 
 }  // namespace tarn

@@ -8,9 +8,9 @@
 namespace tarn {
 namespace {
 
-Result<GenerationDefaults> DefaultsOf(const std::string& dir,
+Result<GenerationDefaults> DefaultsOf(const ModelPath& path,
                                       const Tokenizer& tokenizer) {
-  Result<PublishedGeneration> read = ReadGenerationConfig(dir);
+  Result<PublishedGeneration> read = ReadGenerationConfig(path);
   if (!read.ok()) return read.error();
   const PublishedGeneration published = std::move(read).Take();
   GenerationDefaults defaults;
@@ -31,13 +31,13 @@ Result<GenerationDefaults> DefaultsOf(const std::string& dir,
 
 }  // namespace
 
-Result<LoadedModel> LoadedModel::Open(const std::string& dir,
+Result<LoadedModel> LoadedModel::Open(const ModelPath& path,
                                       const ModelOptions& options) {
-  Result<Model> model = Model::Open(dir, options);
+  Result<Model> model = Model::Open(path, options);
   if (!model.ok()) return model.error();
-  Result<Tokenizer> tokenizer = OpenTokenizer(dir, model.value().config());
+  Result<Tokenizer> tokenizer = OpenTokenizer(path, model.value().config());
   if (!tokenizer.ok()) return tokenizer.error();
-  Result<GenerationDefaults> defaults = DefaultsOf(dir, tokenizer.value());
+  Result<GenerationDefaults> defaults = DefaultsOf(path, tokenizer.value());
   if (!defaults.ok()) return defaults.error();
   return LoadedModel{std::move(model).Take(), std::move(tokenizer).Take(),
                      std::move(defaults).Take()};

@@ -28,10 +28,11 @@ struct LoadedModel {
   Tokenizer tokenizer;
   GenerationDefaults defaults;
 
-  /// Opens config.json, model.safetensors, labels.json where there is one,
-  /// tokenizer.json, and generation_config.json where there is one. Errors as
+  /// Opens a directory's config.json, model.safetensors, labels.json where
+  /// there is one, tokenizer.json, and generation_config.json where there is
+  /// one, or all of them from a GGUF file. Errors as
   /// Model::Open, OpenTokenizer (model/files.h) and ReadGenerationConfig.
-  static Result<LoadedModel> Open(const std::string& dir,
+  static Result<LoadedModel> Open(const ModelPath& path,
                                   const ModelOptions& options = {});
 };
 

@@ -1,6 +1,5 @@
 #include "text/template/chat_format.h"
 
-#include <filesystem>
 #include <string_view>
 
 #include "core/file.h"
@@ -18,26 +17,26 @@ constexpr const char* kSpecialNames[] = {"bos_token", "eos_token", "unk_token",
                                          "sep_token", "pad_token", "cls_token",
                                          "mask_token"};
 
-Error Refusal(const std::string& dir, const char* key, const char* wanted,
+Error Refusal(const TextFiles& files, const char* key, const char* wanted,
               const nlohmann::json& value) {
-  return FormatError(StrCat(dir, "/", kTokenizerConfig, ": ", key), wanted,
+  return FormatError(StrCat(files.Where(kTokenizerConfig), ": ", key), wanted,
                      JsonGiven(value));
 }
 
 // A text, or an object that holds it as "content"; absent: "".
-Result<std::string> TokenTextOf(const std::string& dir,
+Result<std::string> TokenTextOf(const TextFiles& files,
                                 const nlohmann::json& root, const char* key) {
   nlohmann::json value = root.value(key, nlohmann::json());
   if (value.is_object()) value = value.value("content", nlohmann::json());
   if (value.is_null()) return std::string();
   if (!value.is_string()) {
-    return Refusal(dir, key, "the text of a token", value);
+    return Refusal(files, key, "the text of a token", value);
   }
   return value.get<std::string>();
 }
 
 // The source of the template; absent: "".
-Result<std::string> SourceOf(const std::string& dir,
+Result<std::string> SourceOf(const TextFiles& files,
                              const nlohmann::json& root) {
   constexpr const char* kKey = "chat_template";
   constexpr const char* kWanted =
@@ -45,27 +44,23 @@ Result<std::string> SourceOf(const std::string& dir,
   const nlohmann::json value = root.value(kKey, nlohmann::json());
   if (value.is_null()) return std::string();
   if (value.is_string()) return value.get<std::string>();
-  if (!value.is_array()) return Refusal(dir, kKey, kWanted, value);
+  if (!value.is_array()) return Refusal(files, kKey, kWanted, value);
   for (const nlohmann::json& entry : value) {
-    if (!entry.is_object()) return Refusal(dir, kKey, kWanted, entry);
+    if (!entry.is_object()) return Refusal(files, kKey, kWanted, entry);
     if (entry.value("name", nlohmann::json()) != "default") continue;
     const nlohmann::json text = entry.value("template", nlohmann::json());
-    if (!text.is_string()) return Refusal(dir, kKey, kWanted, entry);
+    if (!text.is_string()) return Refusal(files, kKey, kWanted, entry);
     return text.get<std::string>();
   }
-  return Refusal(dir, kKey, kWanted, value);
-}
-
-bool IsThere(const std::string& path) {
-  std::error_code none;
-  return std::filesystem::exists(path, none);
+  return Refusal(files, kKey, kWanted, value);
 }
 
 // tokenizer_config.json; an empty object where there is none.
-Result<nlohmann::json> ReadRoot(const std::string& dir) {
-  const std::string path = StrCat(dir, "/", kTokenizerConfig);
-  if (!IsThere(path)) return nlohmann::json::object();
-  const Result<std::string> text = ReadFile(path, kMaxConfigFileBytes);
+Result<nlohmann::json> ReadRoot(const TextFiles& files) {
+  if (!files.Has(kTokenizerConfig)) return nlohmann::json::object();
+  const std::string path = files.Where(kTokenizerConfig);
+  const Result<std::string> text =
+      files.Read(kTokenizerConfig, kMaxConfigFileBytes);
   if (!text.ok()) return text.error();
   Result<nlohmann::json> root =
       ParseStrictJson(text.value(), path, kMaxConfigFileBytes);
@@ -76,7 +71,7 @@ Result<nlohmann::json> ReadRoot(const std::string& dir) {
 }
 
 // The format of a source; path: where it is from.
-Result<ChatFormat> FormatOf(const std::string& dir, const nlohmann::json& root,
+Result<ChatFormat> FormatOf(const TextFiles& files, const nlohmann::json& root,
                             const std::string& source,
                             const std::string& path) {
   Result<ChatTemplate> parsed = ChatTemplate::Parse(source);
@@ -87,7 +82,7 @@ Result<ChatFormat> FormatOf(const std::string& dir, const nlohmann::json& root,
   }
   ChatFormat format{source, std::move(parsed).Take(), {}};
   for (const char* name : kSpecialNames) {
-    Result<std::string> text = TokenTextOf(dir, root, name);
+    Result<std::string> text = TokenTextOf(files, root, name);
     if (!text.ok()) return text.error();
     if (text.value().empty()) continue;
     format.special_texts.push_back({name, std::move(text).Take()});
@@ -97,30 +92,35 @@ Result<ChatFormat> FormatOf(const std::string& dir, const nlohmann::json& root,
 
 }  // namespace
 
-Result<ChatFormat> ChatFormat::Open(const std::string& dir) {
-  const std::string path = StrCat(dir, "/", kTemplateFile);
-  if (IsThere(path)) return Open(dir, path);
-  const Result<nlohmann::json> root = ReadRoot(dir);
+Result<ChatFormat> ChatFormat::Open(const TextFiles& files) {
+  const Result<nlohmann::json> root = ReadRoot(files);
   if (!root.ok()) return root.error();
-  const Result<std::string> source = SourceOf(dir, root.value());
+  if (files.Has(kTemplateFile)) {
+    const Result<std::string> source =
+        files.Read(kTemplateFile, kMaxTemplateBytes);
+    if (!source.ok()) return source.error();
+    return FormatOf(files, root.value(), source.value(),
+                    files.Where(kTemplateFile));
+  }
+  const Result<std::string> source = SourceOf(files, root.value());
   if (!source.ok()) return source.error();
   if (source.value().empty()) {
-    return FormatError(dir,
+    return FormatError(files.path(),
                        StrCat("a chat template: ", kTemplateFile,
                               ", or chat_template in ", kTokenizerConfig),
                        "neither");
   }
-  return FormatOf(dir, root.value(), source.value(),
-                  StrCat(dir, "/", kTokenizerConfig, ": chat_template"));
+  return FormatOf(files, root.value(), source.value(),
+                  StrCat(files.Where(kTokenizerConfig), ": chat_template"));
 }
 
-Result<ChatFormat> ChatFormat::Open(const std::string& dir,
+Result<ChatFormat> ChatFormat::Open(const TextFiles& files,
                                     const std::string& template_path) {
-  const Result<nlohmann::json> root = ReadRoot(dir);
+  const Result<nlohmann::json> root = ReadRoot(files);
   if (!root.ok()) return root.error();
   const Result<std::string> source = ReadFile(template_path, kMaxTemplateBytes);
   if (!source.ok()) return source.error();
-  return FormatOf(dir, root.value(), source.value(), template_path);
+  return FormatOf(files, root.value(), source.value(), template_path);
 }
 
 Result<RenderedText> ChatFormat::Render(Chat chat,

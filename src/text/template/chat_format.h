@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/files/text_files.h"
 #include "text/template/chat.h"
 #include "text/tokenizer.h"
 
@@ -20,15 +21,22 @@ struct ChatFormat {
   /// Special tokens by the names that templates use, "bos_token" to its text.
   std::vector<std::pair<std::string, std::string>> special_texts;
 
-  /// DIR/chat_template.jinja, which outranks the key chat_template of
-  /// DIR/tokenizer_config.json: a text, or a list of {"name", "template"} of
+  /// chat_template.jinja, which outranks the key chat_template of
+  /// tokenizer_config.json: a text, or a list of {"name", "template"} of
   /// which "default" is taken. The special tokens are those of the latter file,
   /// which may be absent. FormatError where there is no template or a faulty
   /// one; IoError.
-  static Result<ChatFormat> Open(const std::string& dir);
+  static Result<ChatFormat> Open(const TextFiles& files);
+  static Result<ChatFormat> Open(const std::string& dir) {
+    return Open(FolderFiles(dir));
+  }
   /// The same with the template in another file.
-  static Result<ChatFormat> Open(const std::string& dir,
+  static Result<ChatFormat> Open(const TextFiles& files,
                                  const std::string& template_path);
+  static Result<ChatFormat> Open(const std::string& dir,
+                                 const std::string& template_path) {
+    return Open(FolderFiles(dir), template_path);
+  }
 
   /// RenderChat with the special tokens of this format for those that the chat
   /// does not name.

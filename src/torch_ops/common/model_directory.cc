@@ -1,9 +1,12 @@
-// torch.ops.tarn.is_published, read_model_config and read_model_weights: model
-// directories, published ones among them, for the modules of Python. The tables
+// torch.ops.tarn.is_published, read_model_config, read_model_weights and
+// model_companion: models by their paths, published ones among them, for the
+// modules of Python. The tables
 // of importers/ are the only ones that know the published names.
 #include <ATen/core/List.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -26,7 +29,7 @@ std::string PathOf(const at::Tensor& path) {
 // False where config.json cannot be read.
 bool IsPublished(const at::Tensor& path) {
   return WithTorchErrors([&] {
-    const Result<bool> published = IsPublishedDirectory(PathOf(path));
+    const Result<bool> published = IsPublishedModel(PathOf(path));
     return published.ok() && published.value();
   });
 }
@@ -62,10 +65,10 @@ void CheckOut(const std::string& name, const at::Tensor& out,
 void ReadWeightsOf(const at::Tensor& path,
                    const std::vector<std::string>& names, at::TensorList out) {
   WithTorchErrors([&] {
-    const std::string dir = PathOf(path);
-    Result<ModelConfig> config = ReadModelConfig(dir);
+    const ModelPath model(PathOf(path));
+    Result<ModelConfig> config = ReadModelConfig(model);
     if (!config.ok()) Throw(config.error());
-    const auto opened = OpenNamedWeights(dir, config.value());
+    const auto opened = OpenNamedWeights(model, config.value());
     if (!opened.ok()) Throw(opened.error());
     const WeightSource& source = *opened.value();
     if (names.size() != out.size()) {
@@ -91,12 +94,31 @@ void ReadWeightsOf(const at::Tensor& path,
   });
 }
 
+constexpr uint64_t kMaxCompanionBytes = 64 << 20;
+
+// The contents of one of CompanionFiles, [n] uint8; none where the model lacks
+// it.
+std::optional<at::Tensor> ReadCompanion(const at::Tensor& path,
+                                        const std::string& name) {
+  return WithTorchErrors([&]() -> std::optional<at::Tensor> {
+    const ModelPath model(PathOf(path));
+    if (!model.Has(name)) return std::nullopt;
+    const std::string text = model.Read(name, kMaxCompanionBytes).Take();
+    const auto size = static_cast<int64_t>(text.size());
+    at::Tensor bytes = at::empty({size}, at::kByte);
+    std::copy_n(text.data(), text.size(),
+                static_cast<char*>(bytes.mutable_data_ptr()));
+    return bytes;
+  });
+}
+
 TORCH_LIBRARY_FRAGMENT(tarn, m) {
   m.def("is_published(Tensor path) -> bool", &IsPublished);
   m.def("read_model_config(Tensor path) -> str", &ReadConfigOf);
   m.def("read_model_weights(Tensor path, str[] names, Tensor(a!)[] out) -> ()",
         &ReadWeightsOf);
   m.def("model_companions() -> str[]", &CompanionFiles);
+  m.def("model_companion(Tensor path, str name) -> Tensor?", &ReadCompanion);
 }
 
 }  // namespace

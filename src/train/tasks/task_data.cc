@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "runtime/model/files.h"
 #include "train/tasks/generated_data.h"
 #include "train/tasks/image_data.h"
 #include "train/tasks/speech_data.h"
@@ -12,7 +13,7 @@ namespace tarn::train {
 namespace {
 
 Tokenizer ReadTokenizer(const TrainOptions& options) {
-  Result<Tokenizer> tokenizer = Tokenizer::OpenFile(options.tokenizer_file);
+  Result<Tokenizer> tokenizer = OpenTokenizerFile(options.tokenizer_file);
   if (!tokenizer.ok()) {
     throw FormatError(StrCat("--tokenizer-file ", options.tokenizer_file, ": ",
                              tokenizer.error().what()));

@@ -3,13 +3,12 @@
 // are exact in 32-bit integers, so that every way gives the same bits.
 //
 // A way of computing them (`Dot`) works in steps of kStepInputs inputs:
-//   Dot::Add(acc, w, x)  acc[n] += sum over the step's inputs of w[n, k] x[k];
-//                        w: a vector of kOutputs outputs, x: the step's inputs
-//                        in every lane
-//   kShortSteps          0, or after how many steps Widen(acc) must turn the
-//                        16-bit sums of Add into 32-bit ones
-//   StoreInputs(a, b, i, to)  two vectors of rounded inputs, from input i of
-//                        the group at `to` on, as Add reads them
+//   Add(acc, w, x)  acc[n] += sum over the step's inputs of w[n, k] x[k], w a
+//                   vector of outputs, x the step's inputs in every lane
+//   kShortSteps     0, or how many steps of Add may be summed from zero, in 16
+//                   bits, before Widen(acc, sums) adds them to sums of 32 bits
+//   StoreInputs(a, b, i, to)  two vectors of rounded inputs, from input i on of
+//                   the group at `to`, as Add reads them
 // and a stored vector of a panel becomes Parts<Dot>(bits) operands for as many
 // steps (Unpack).
 
@@ -26,6 +25,7 @@
 #include "hwy/highway.h"
 #include "kernels/rows-inl.h"
 
+#undef TARN_MULTIPLY_ADD
 #undef TARN_HAVE_BYTE_DOT
 #undef TARN_HAVE_PAIR_DOT
 #if defined(__x86_64__) && HWY_TARGET == HWY_AVX3
@@ -45,13 +45,24 @@ namespace HWY_NAMESPACE {
 
 using VI = hn::Vec<DI>;
 
+// Sums are added by instructions with their names: GCC 12 moves the sums of
+// intrinsics from register to register, loads all inputs first and spills.
+#if TARN_HAVE_PAIR_DOT && HWY_MAX_BYTES >= 32
+#define TARN_MULTIPLY_ADD(multiply, add, acc, w, x)  \
+  do {                                               \
+    decltype((acc).raw) products;                    \
+    asm(multiply " %3, %2, %1\n\t" add " %1, %0, %0" \
+        : "+v"((acc).raw), "=&v"(products)           \
+        : "v"((w).raw), "v"((x).raw));               \
+  } while (false)
+#endif
+
 // acc[n] += w[n, 0] x[n, 0] + w[n, 1] x[n, 1] of 16-bit numbers whose two
 // products do not pass 2^31.
 HWY_INLINE VI AddPairs(VI acc, VI w, VI x) {
-#if TARN_HAVE_PAIR_DOT && HWY_MAX_BYTES == 64
-  return hn::Add(acc, VI{_mm512_madd_epi16(w.raw, x.raw)});
-#elif TARN_HAVE_PAIR_DOT && HWY_MAX_BYTES == 32
-  return hn::Add(acc, VI{_mm256_madd_epi16(w.raw, x.raw)});
+#if TARN_HAVE_PAIR_DOT && HWY_MAX_BYTES >= 32
+  TARN_MULTIPLY_ADD("vpmaddwd", "vpaddd", acc, w, x);
+  return acc;
 #elif TARN_HAVE_PAIR_DOT
   return hn::Add(acc, VI{_mm_madd_epi16(w.raw, x.raw)});
 #elif HWY_ARCH_ARM_A64 && HWY_TARGET == HWY_NEON
@@ -92,7 +103,6 @@ struct PairDot {
   static constexpr int64_t kStepInputs = 2;
   static constexpr int kShortSteps = 0;
   static HWY_INLINE VI Add(VI acc, VI w, VI x) { return AddPairs(acc, w, x); }
-  static HWY_INLINE VI Widen(VI acc) { return acc; }
   static HWY_INLINE void StoreInputs(VI a, VI b, int64_t i, uint8_t* to) {
 #if HWY_TARGET == HWY_SCALAR  // one lane
     for (const VI v : {a, b}) {
@@ -122,19 +132,18 @@ struct ShortDot {
   static constexpr int64_t kStepInputs = 4;
   static constexpr int kShortSteps = 8;
   static HWY_INLINE VI Add(VI acc, VI w, VI x) {
-    const hn::Repartition<int16_t, DF> d16;
-#if HWY_MAX_BYTES == 64
-    const VI products = VI{_mm512_maddubs_epi16(w.raw, x.raw)};
-#elif HWY_MAX_BYTES == 32
-    const VI products = VI{_mm256_maddubs_epi16(w.raw, x.raw)};
+#if HWY_MAX_BYTES >= 32
+    TARN_MULTIPLY_ADD("vpmaddubsw", "vpaddw", acc, w, x);
+    return acc;
 #else
+    const hn::Repartition<int16_t, DF> d16;
     const VI products = VI{_mm_maddubs_epi16(w.raw, x.raw)};
-#endif
     return hn::BitCast(
         DI(), hn::Add(hn::BitCast(d16, acc), hn::BitCast(d16, products)));
+#endif
   }
-  static HWY_INLINE VI Widen(VI acc) {
-    return AddPairs(hn::Zero(DI()), acc, hn::Set(DI(), 0x00010001));
+  static HWY_INLINE VI Widen(VI acc, VI sums) {
+    return AddPairs(acc, sums, hn::Set(DI(), 0x00010001));
   }
   static HWY_INLINE void StoreInputs(VI a, VI b, int64_t i, uint8_t* to) {
     StoreInt8(a, b, to + i);
@@ -153,7 +162,6 @@ struct ByteDot {
     asm("vpdpbusd %2, %1, %0" : "+v"(acc.raw) : "v"(w.raw), "v"(x.raw));
     return acc;
   }
-  static HWY_INLINE VI Widen(VI acc) { return acc; }
   static HWY_INLINE void StoreInputs(VI a, VI b, int64_t i, uint8_t* to) {
     StoreInt8(a, b, to + i);
   }

@@ -153,7 +153,7 @@ HWY_INLINE void RowTimesGroup(const uint8_t* HWY_RESTRICT x, GroupHead head,
         for (int v = 0; v < kVectors; ++v) sums[v] = hn::Zero(di);
         RowStripes<K, kVectors>(x, group + j * 4, s, s + kEach, fetch, sums);
         for (int v = 0; v < kVectors; ++v) {
-          acc[v] = hn::Add(acc[v], Dot::Widen(sums[v]));
+          acc[v] = Dot::Widen(acc[v], sums[v]);
         }
       }
     }
@@ -284,7 +284,7 @@ HWY_INLINE void GroupTile(const RoundedRows x, const UnpackedGroup& w,
       for (int r = 0; r < kRows; ++r) {
         HWY_UNROLL(8)
         for (int v = 0; v < kVectors; ++v) {
-          acc[r][v] = hn::Add(acc[r][v], Dot::Widen(sums[r][v]));
+          acc[r][v] = Dot::Widen(acc[r][v], sums[r][v]);
         }
       }
     }
@@ -323,9 +323,10 @@ HWY_NOINLINE void GroupTiles(const RoundedRows& x, int64_t rows,
                              const UnpackedGroup& w, int64_t columns,
                              float* c) {
   constexpr int kWide = kManyRegisters ? 4 : 2;
+  constexpr int kTall = 6;
   int64_t r = 0;
-  for (; r + 6 <= rows; r += 6) {
-    GroupTileRow<K, 6, kWide>(x.From(r), w, columns, c + r * kPanel);
+  for (; r + kTall <= rows; r += kTall) {
+    GroupTileRow<K, kTall, kWide>(x.From(r), w, columns, c + r * kPanel);
   }
   for (; r + 2 <= rows; r += 2) {
     GroupTileRow<K, 2, 4>(x.From(r), w, columns, c + r * kPanel);
