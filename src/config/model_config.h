@@ -339,9 +339,9 @@ const char* Name(TokenizerKind);
 /// what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
-/// The tensors among them that need more than Precision::kGroups: embeddings and
-/// the head, and what the rows of mixers and feed-forward parts list. Of the
-/// architectures that have attention.
+/// The tensors among them that need more than Precision::kGroups: embeddings
+/// and the head, and what the rows of mixers and feed-forward parts list. Of
+/// the architectures that have attention.
 std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config);
 /// Whether a tensor of that name is drawn or fixed, not trained: omega,
 /// log_decay, lower_bound.

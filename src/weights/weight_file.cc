@@ -48,8 +48,7 @@ struct Written {
   }
   uint64_t Bytes() const {
     return static_cast<uint64_t>(
-        groups ? tensor->bytes()
-               : EncodingOf(dtype).Bytes(tensor->elements()));
+        groups ? tensor->bytes() : EncodingOf(dtype).Bytes(tensor->elements()));
   }
 };
 
@@ -63,10 +62,9 @@ std::vector<Written> Order(const WeightSource& source, StoredWeights stored) {
   const auto rank = [](const Written& one) {
     return one.groups ? 0 : DTypeBytes(one.dtype);
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const Written& a, const Written& b) {
-                     return rank(a) > rank(b);
-                   });
+  std::stable_sort(
+      order.begin(), order.end(),
+      [&](const Written& a, const Written& b) { return rank(a) > rank(b); });
   return order;
 }
 
@@ -108,8 +106,7 @@ class FileWriter {
     ForRows(*one.tensor, [&](WeightRange rows) {
       const int64_t row_bytes =
           one.tensor->encoding->Bytes(one.tensor->columns());
-      const int64_t count =
-          rows.size() * (row_bytes / scheme.BlockBytes());
+      const int64_t count = rows.size() * (row_bytes / scheme.BlockBytes());
       bytes_.resize(static_cast<size_t>(rows.size() * row_bytes));
       source_.ReadStoredRows(*one.tensor, rows, bytes_.data());
       codes.resize(static_cast<size_t>(count * CodeBytes(scheme)));

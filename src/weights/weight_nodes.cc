@@ -18,9 +18,8 @@ constexpr int64_t kTurned = 16384;
 // The whole blocks around columns of a tensor, up to its row's end.
 WeightRange WholeBlocks(const WeightTensor& from, WeightRange columns) {
   const int64_t block = from.encoding->numbers;
-  return {
-      columns.begin / block * block,
-      std::min((columns.end + block - 1) / block * block, from.columns())};
+  return {columns.begin / block * block,
+          std::min((columns.end + block - 1) / block * block, from.columns())};
 }
 
 // A node that no other node makes.
@@ -198,11 +197,10 @@ class ReshapedNode final : public OverNode {
   void ReadStored(WeightRange rows, WeightRange columns,
                   uint8_t* out) const override {
     if (widened()) return ReadAsStored(rows, columns, out);
-    ForRuns(rows, columns,
-            [&](int64_t row, WeightRange, WeightRange wanted) {
-              from_->ReadStored({row, row + 1}, wanted, out);
-              out += tensor.encoding->Bytes(wanted.size());
-            });
+    ForRuns(rows, columns, [&](int64_t row, WeightRange, WeightRange wanted) {
+      from_->ReadStored({row, row + 1}, wanted, out);
+      out += tensor.encoding->Bytes(wanted.size());
+    });
   }
   std::string Where(int64_t row, int64_t column) const override {
     const int64_t at = row * tensor.columns() + column;
@@ -211,11 +209,10 @@ class ReshapedNode final : public OverNode {
   }
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
-    ForRuns(rows, columns,
-            [&](int64_t row, WeightRange, WeightRange wanted) {
-              from_->Write({row, row + 1}, wanted, numbers, sink);
-              numbers += wanted.size();
-            });
+    ForRuns(rows, columns, [&](int64_t row, WeightRange, WeightRange wanted) {
+      from_->Write({row, row + 1}, wanted, numbers, sink);
+      numbers += wanted.size();
+    });
   }
   WeightRange RowsOf(const std::string& name) const override {
     const WeightRange all = from_->RowsOf(name);

@@ -183,10 +183,9 @@ int Chat(int argc, char** argv) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want a language model, got another"));
   }
-  Result<ChatFormat> format =
-      flags.template_path.empty()
-          ? ChatFormat::Open(path)
-          : ChatFormat::Open(path, flags.template_path);
+  Result<ChatFormat> format = flags.template_path.empty()
+                                  ? ChatFormat::Open(path)
+                                  : ChatFormat::Open(path, flags.template_path);
   if (!format.ok()) throw ExitError(kExitBadModel, format.error().what());
   UseDefaultSampling(parser, opened.defaults, flags.chat.sampler);
   flags.chat.sampler.seed = ChooseSeed(flags.seed);

@@ -20,16 +20,20 @@ namespace tarn::cli {
 namespace {
 
 constexpr char kQuantizeFooter[] =
-    "Weights share a float16 scale in groups of --group numbers of a row; with\n"
+    "Weights share a float16 scale in groups of --group numbers of a row; "
+    "with\n"
     "4 bits, --minimum adds a float16 minimum. Embeddings and the head of an\n"
-    "int4 model get int8; what decides how long a memory lasts (gates, decays,\n"
+    "int4 model get int8; what decides how long a memory lasts (gates, "
+    "decays,\n"
     "betas), norms, convolutions and vectors stay as they are. --calibrate\n"
     "reads a text like those that the model is for, and rounds each layer so\n"
     "that its results change least, with the inputs that the rounded layers\n"
     "before it give; it takes 8 tokens for each input of the widest matrix.\n"
     "--keep stores the matrices that match a pattern in another way (names as\n"
-    "in docs/models.md; the last that matches counts). --check prints the bits\n"
-    "per byte of both models on a text. Weights are read and written a few MiB\n"
+    "in docs/models.md; the last that matches counts). --check prints the "
+    "bits\n"
+    "per byte of both models on a text. Weights are read and written a few "
+    "MiB\n"
     "at a time; all files appear at the end, by rename, and the same command\n"
     "continues a run that was interrupted.\n\n"
     "Examples:\n"
@@ -56,16 +60,16 @@ void Declare(ArgumentParser& parser, QuantizeFlags& flags) {
   parser.Add("--weights", flags.weights, "bits of a weight")
       .OneOf({"int8", "int4"})
       .ShowDefault();
-  parser.Add("--group", flags.group,
-             "weights that share a scale: 32, 64 or 128; 0: 64 with int8, 32 "
-             "with int4")
+  parser
+      .Add("--group", flags.group,
+           "weights that share a scale: 32, 64 or 128; 0: 64 with int8, 32 "
+           "with int4")
       .OneOf({"0", "32", "64", "128"})
       .ShowDefault();
   parser.AddFlag("--minimum", flags.minimum, "int4: groups have a minimum too");
   parser.Add("--calibrate", flags.calibrate,
              "text for error compensation (- is standard input)");
-  parser.Add("--check", flags.check,
-             "text on which both models are measured");
+  parser.Add("--check", flags.check, "text on which both models are measured");
   parser
       .Add("--keep", flags.keep,
            "PATTERN=TYPE: how the matrices with such names are stored: "
@@ -135,9 +139,9 @@ std::optional<double> Measure(const std::string& dir, const std::string& file,
   if (PendingSignal() != 0) return std::nullopt;
   const uint64_t bytes = text.bytes() - text.first_bytes();
   if (bytes == 0) {
-    throw ExitError(kExitFailure, StrCat(InputName(file),
-                                         ": want at least 2 tokens, got ",
-                                         scorer.tokens()));
+    throw ExitError(kExitFailure,
+                    StrCat(InputName(file), ": want at least 2 tokens, got ",
+                           scorer.tokens()));
   }
   return scorer.nats() / std::log(2.0) / static_cast<double>(bytes);
 }
@@ -150,11 +154,10 @@ std::string Report(const QuantizeFlags& flags, const Quantised& quantised) {
                     ? 0.0
                     : 8.0 * static_cast<double>(quantised.rounded_bytes) /
                           static_cast<double>(quantised.rounded_numbers));
-  std::string text =
-      StrCat(flags.out, ": ", flags.weights, ", ", converted.numbers,
-             " weights, ", converted.bytes, " bytes; ",
-             quantised.rounded_numbers, " weights of ", quantised.rounded,
-             " matrices in groups, ", bits, " bits each\n");
+  std::string text = StrCat(
+      flags.out, ": ", flags.weights, ", ", converted.numbers, " weights, ",
+      converted.bytes, " bytes; ", quantised.rounded_numbers, " weights of ",
+      quantised.rounded, " matrices in groups, ", bits, " bits each\n");
   if (!flags.calibrate.empty()) {
     text += StrCat("calibrated with ", quantised.calibration_tokens,
                    " tokens of ", InputName(flags.calibrate), "\n");

@@ -60,11 +60,10 @@ struct ChangedWeights {
 using ChangeWeights = std::function<ChangedWeights(
     std::shared_ptr<const WeightSource> weights, const ModelConfig& config)>;
 
-/// The same from any model, tarn's own or published, with what `change` makes of
-/// its weights.
+/// The same from any model, tarn's own or published, with what `change` makes
+/// of its weights.
 Converted CopyModel(const ModelPath& from, const std::string& dir,
-                    const ConvertOptions& options,
-                    const ChangeWeights& change);
+                    const ConvertOptions& options, const ChangeWeights& change);
 
 /// The way back: the model `from`, tarn's own or published, as a directory that
 /// transformers opens. type: the published type; empty: the first that has the

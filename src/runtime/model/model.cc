@@ -45,7 +45,8 @@ Result<Model> Model::Open(const ModelPath& path, const ModelOptions& options) {
   auto pool = std::make_unique<ThreadPool>(
       options.threads > 0 ? options.threads : DefaultThreads());
   try {
-    const WeightFormat& held = EmbeddingFormat(*files.weights, config.value(), plan);
+    const WeightFormat& held =
+        EmbeddingFormat(*files.weights, config.value(), plan);
     // First: of the pages of the files that it maps, packing releases all.
     const uint64_t files_print =
         ModelFingerprint(*files.weights, config.value(), held);

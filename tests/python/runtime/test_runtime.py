@@ -231,6 +231,22 @@ def test_errors_by_kind(model, model_dir, tmp_path):
         runtime.sample(np.zeros(3), top_p=2.0)
 
 
+def test_weights_in_groups_are_smaller(model, model_dir, tmp_path):
+    logits = {}
+    for weights in ("f32", "int8", "int4"):
+        for exact in (False, True):
+            held = runtime.Model(model_dir, weights=weights, exact=exact)
+            assert held.weight_bytes <= model.weight_bytes
+            state = held.state()
+            logits[weights, exact] = held.prefill(state, [1, 2, 3])
+            state.save(tmp_path / "state")
+            assert held.load_state(tmp_path / "state") == state
+    assert np.array_equal(logits["f32", False], logits["f32", True])
+    for weights in ("int8", "int4"):
+        assert not np.array_equal(logits[weights, False], logits[weights, True])
+        assert not np.array_equal(logits[weights, True], logits["f32", True])
+
+
 def test_bfloat16_weights_halve_their_bytes(model, model_dir):
     half = runtime.Model(model_dir, weights="bf16")
     assert half.weight_bytes < 0.7 * model.weight_bytes
