@@ -51,7 +51,8 @@ std::map<std::string, Original> Originals() {
     original.file = original.header;
     Rng rng(3);
     for (int64_t n = root.at("data_bytes"); n > 0; n -= 4) {
-      const float number = static_cast<float>(rng.Below(1000)) / 1000 - 0.5f;
+      // Below 0: so are the rates of recurrences.
+      const float number = -static_cast<float>(1 + rng.Below(500)) / 1000;
       original.file.append(reinterpret_cast<const char*>(&number), 4);
     }
     all.emplace(entry.path().stem().string(), std::move(original));
