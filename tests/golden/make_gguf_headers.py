@@ -84,7 +84,7 @@ RWKV = dict(
     decay_low_rank_dim=2,
     gate_low_rank_dim=3,
     a_low_rank_dim=2,
-    v_low_rank_dim=1,
+    v_low_rank_dim=2,
 )
 # The model of each architecture. Every kind of key that a row reads is in one of them.
 MODELS = [
