@@ -29,6 +29,8 @@ class ModelPath final : public TextFiles {
   bool Has(const std::string& name) const override;
   Result<std::string> Read(const std::string& name,
                            uint64_t max_bytes) const override;
+  bool HasVocabulary() const override;
+  Result<VocabularyKeys> Vocabulary() const override;
   /// The weights under the names that go with config.json: OpenWeightSource of
   /// a directory; of a GGUF file those of the published model.
   Result<std::shared_ptr<const WeightSource>> Weights(

@@ -122,6 +122,22 @@ void GgufTensors::MoveAs(const std::string& published, const std::string& name,
   Add(published, (*this)(name, stored).Reshaped(shape));
 }
 
+WeightPart GgufTensors::Numbers(const std::string& name,
+                                const std::vector<int64_t>& shape,
+                                const std::vector<int64_t>& stored) {
+  if (writes()) return (*this)(name, stored).Reshaped(shape);
+  const WeightTensor* tensor = file_->Find(name);
+  if (tensor == nullptr) RefuseMissing(*file_, name);
+  int64_t numbers = 1;  // of a shape that a checked configuration has
+  for (const int64_t size : shape) numbers *= size;
+  if (tensor->elements() != numbers) {
+    throw FormatError(file_->Where(*tensor),
+                      StrCat("the numbers of ", ShapeText(shape)),
+                      ShapeText(tensor->shape));
+  }
+  return (*this)(name, tensor->shape).Reshaped(shape);
+}
+
 void GgufTensors::Write(const std::string& name, std::vector<int64_t> shape,
                         std::vector<float> numbers) {
   made_.push_back({name, std::move(shape), std::move(numbers)});

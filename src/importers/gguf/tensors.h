@@ -47,6 +47,10 @@ class GgufTensors {
   void MoveAs(const std::string& published, const std::string& name,
               const std::vector<int64_t>& shape,
               const std::vector<int64_t>& stored);
+  /// The numbers of a tensor of the file in this shape, whatever shape it has;
+  /// `stored`: when writing.
+  WeightPart Numbers(const std::string& name, const std::vector<int64_t>& shape,
+                     const std::vector<int64_t>& stored);
   /// When writing, a tensor of the file that no published one gives.
   void Write(const std::string& name, std::vector<int64_t> shape,
              std::vector<float> numbers);
