@@ -506,7 +506,7 @@ UNWRITTEN = [
      "mamba_norm_before_gate: want false"),
     ("falcon_h1", dict(tie_word_embeddings=True, embedding_multiplier=2.0),
      "lm_head_multiplier: want embedding_multiplier"),
-    ("falcon_h1", dict(rope_parameters=LLAMA3), "rope_parameters: want other frequencies"),
+    ("falcon_h1", dict(rope_parameters=LLAMA3), "rotary_scaling: want none, linear or yarn"),
     ("granitemoehybrid", dict(mamba_expand=4, mamba_n_heads=12), "mamba_expand: want 2"),
     ("qwen3_5_text", dict(linear_value_head_dim=14), "linear_value_head_dim: want"),
     ("qwen3_next", dict(mlp_only_layers=[1]), "mlp_only_layers: want"),
