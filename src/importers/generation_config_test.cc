@@ -25,7 +25,7 @@ class GenerationFile : public testing::Test {
   }
   PublishedGeneration Read(const std::string& text) {
     Write("generation_config.json", text);
-    return ReadGenerationConfig(dir_.string()).Take();
+    return ReadGenerationConfig(dir_).Take();
   }
   std::filesystem::path dir_;
 };
@@ -33,7 +33,7 @@ class GenerationFile : public testing::Test {
 using Ids = std::vector<int32_t>;
 
 TEST_F(GenerationFile, StopTokensComeFromItOrFromTheConfiguration) {
-  EXPECT_EQ(ReadGenerationConfig(dir_.string()).Take().stop_tokens, (Ids{2, 9}));
+  EXPECT_EQ(ReadGenerationConfig(dir_).Take().stop_tokens, (Ids{2, 9}));
   EXPECT_EQ(Read("{}").stop_tokens, (Ids{2, 9}));
   EXPECT_EQ(Read(R"({"eos_token_id": null})").stop_tokens, (Ids{2, 9}));
   EXPECT_EQ(Read(R"({"eos_token_id": 4})").stop_tokens, Ids{4});
@@ -88,14 +88,14 @@ TEST_F(GenerationFile, FaultsNameTheKey) {
            {R"({"do_sample": true, "top_p": 1.5})", "top_p"},
            {R"({"do_sample": true, "min_p": 2})", "min_p"}}) {
     Write("generation_config.json", text);
-    const auto read = ReadGenerationConfig(dir_.string());
+    const auto read = ReadGenerationConfig(dir_);
     ASSERT_FALSE(read.ok()) << text;
     const std::string message = read.error().what();
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_EQ(message.find('\n'), std::string::npos);
   }
   Write("generation_config.json", std::string((1 << 20) + 1, ' '));
-  EXPECT_FALSE(ReadGenerationConfig(dir_.string()).ok());
+  EXPECT_FALSE(ReadGenerationConfig(dir_).ok());
 }
 
 }  // namespace
