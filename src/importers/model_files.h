@@ -2,6 +2,7 @@
 // weights stand for those of the directory that it was converted from.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,8 @@ class ModelPath final : public TextFiles {
  public:
   ModelPath(std::string path);  // NOLINT: implicit, paths are texts
   ModelPath(const char* path) : ModelPath(std::string(path)) {}  // NOLINT
+  ModelPath(const std::filesystem::path& path)  // NOLINT
+      : ModelPath(path.string()) {}
 
   const std::string& path() const override;
   /// Whether it is one file.
