@@ -125,7 +125,8 @@ TEST_F(QuantiseTest, EveryMixerHasTheBitsOfItsNumbers) {
     const ModelConfig config = ConfigOf(layers);
     Write(config);
     const auto tokens = RandomTokens(config, kTokens, 2);
-    const std::vector<float> given = Logits(Open(from_, {.threads = 1}), tokens);
+    const std::vector<float> given =
+        Logits(Open(from_, {.threads = 1}), tokens);
     for (const WeightFormat* format : {int8, int4}) {
       const Quantised made = Quantise(*format->scheme);
       EXPECT_GT(made.rounded, 2u);
@@ -264,7 +265,8 @@ TEST_F(QuantiseTest, WhatIsQuantisedIsNotChangedAgain) {
   const ModelConfig config = ConfigOf("gdn");
   Write(config);
   Quantise({4, 32, false});
-  const std::string first = ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
+  const std::string first =
+      ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
   QuantiseOptions options;
   options.scheme = {4, 32, false};
   const Quantised again = QuantiseModel(to_, folder_ / "again", options);
@@ -277,7 +279,8 @@ TEST_F(QuantiseTest, ContinuesWhereItStopped) {
   const ModelConfig config = ConfigOf("linear");
   Write(config);
   Quantise({4, 32, true});
-  const std::string whole = ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
+  const std::string whole =
+      ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
   int reports = 0;
   const auto run = [&](int stop_at) {
     reports = 0;
