@@ -275,6 +275,24 @@ TEST_F(QuantiseTest, WhatIsQuantisedIsNotChangedAgain) {
   EXPECT_GT(again.rounded, 0u);
 }
 
+// Numbers of as many bits stay, in whatever groups; of more they are rounded.
+TEST_F(QuantiseTest, KeepsGroupsOfAsManyBits) {
+  const ModelConfig config = ConfigOf("linear");
+  Write(config);
+  Quantise({8, 32, false});
+  const auto first = NumbersOf(to_);
+  QuantiseOptions options;
+  options.scheme = {8, 128, false};
+  QuantiseModel(to_, folder_ / "again", options);
+  EXPECT_EQ(first, NumbersOf(folder_ / "again"));
+  options.scheme = {4, 32, false};
+  QuantiseModel(to_, folder_ / "fewer", options);
+  const auto source = OpenWeightSource(folder_ / "fewer").Take();
+  EXPECT_STREQ(source->Find("layers.0.linear1.weight")->encoding->name,
+               "I4_32");
+  EXPECT_STREQ(source->Find("predictor.weight")->encoding->name, "I8_32");
+}
+
 TEST_F(QuantiseTest, ContinuesWhereItStopped) {
   const ModelConfig config = ConfigOf("linear");
   Write(config);
