@@ -88,11 +88,10 @@ TEST_F(CApi, OptionsAreCheckedAndMayGrow) {
               TARN_ERROR_ARGUMENT, "threads");
   EXPECT_EQ(options.weights, TARN_WEIGHTS_AUTO);
   // Every format that programs offer can be asked for by its number.
-  const std::map<std::string, int32_t> numbers = {
-      {"f32", TARN_WEIGHTS_F32},
-      {"bf16", TARN_WEIGHTS_BF16},
-      {"int8", TARN_WEIGHTS_INT8},
-      {"int4", TARN_WEIGHTS_INT4}};
+  const std::map<std::string, int32_t> numbers = {{"f32", TARN_WEIGHTS_F32},
+                                                  {"bf16", TARN_WEIGHTS_BF16},
+                                                  {"int8", TARN_WEIGHTS_INT8},
+                                                  {"int4", TARN_WEIGHTS_INT4}};
   ASSERT_EQ(numbers.size(), tarn::WeightFormats().size());
   for (const tarn::WeightFormat* format : tarn::WeightFormats()) {
     options = TARN_MODEL_OPTIONS_INIT;

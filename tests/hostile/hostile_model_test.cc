@@ -172,7 +172,8 @@ TEST_F(HostileModel, ThousandQuantisedFiles) {
   std::vector<Files> originals;
   for (const GroupScheme& scheme :
        {GroupScheme{8, 32, false}, GroupScheme{4, 32, true}}) {
-    Files files = WriteAndRead(TinyConfig(MixerKind("full")), Tokenizer::Byte());
+    Files files =
+        WriteAndRead(TinyConfig(MixerKind("full")), Tokenizer::Byte());
     QuantiseOptions options;
     options.scheme = scheme;
     options.threads = 1;

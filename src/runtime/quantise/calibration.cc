@@ -63,10 +63,10 @@ class OverlaySource final : public WeightSource {
     const int64_t row_bytes = encoding.Bytes(tensor.columns());
     const int64_t bytes = encoding.Bytes(columns.size());
     for (int64_t r = rows.begin; r < rows.end; ++r, out += bytes) {
-      std::memcpy(out,
-                  made_[index]->data() + r * row_bytes +
-                      encoding.Bytes(columns.begin),
-                  static_cast<size_t>(bytes));
+      std::memcpy(
+          out,
+          made_[index]->data() + r * row_bytes + encoding.Bytes(columns.begin),
+          static_cast<size_t>(bytes));
     }
   }
   void ReadPart(size_t index, WeightRange rows, WeightRange columns,
@@ -90,8 +90,8 @@ class OverlaySource final : public WeightSource {
 
 }  // namespace
 
-// Packs a layer as float32 in matrices whose inputs are watched, where they have
-// rows that are rounded.
+// Packs a layer as float32 in matrices whose inputs are watched, where they
+// have rows that are rounded.
 class Calibration::Watched final : public Packer {
  public:
   // A tensor, or one of its `several` matrices, as rows of a matrix.
@@ -198,8 +198,8 @@ template <typename F>
 void Calibration::ForPieces(Forward& forward, const F& f) {
   const std::span<const int32_t> tokens = text_.tokens;
   for (size_t begin = 0; begin < tokens.size();) {
-    const size_t end = std::min(
-        tokens.size(), begin + static_cast<size_t>(text_.sequence));
+    const size_t end =
+        std::min(tokens.size(), begin + static_cast<size_t>(text_.sequence));
     state_->Reset();
     state_->Reserve(static_cast<int64_t>(end - begin));
     while (begin < end) {
@@ -217,7 +217,8 @@ void Calibration::StartRows() {
   Packer packer(*ends_, plan, executor_);
   weights_.decoder = MakeDecoderEnds(packer, config_);
   weights_.decoder.layers.resize(static_cast<size_t>(config_.n_layers));
-  state_ = std::make_unique<SequenceState>(std::make_shared<StateLayout>(config_));
+  state_ =
+      std::make_unique<SequenceState>(std::make_shared<StateLayout>(config_));
   const int64_t width = config_.d_model;
   x_.resize(text_.tokens.size() * static_cast<size_t>(width));
   Forward forward(config_, weights_, nullptr, executor_);

@@ -12,8 +12,8 @@
 namespace tarn {
 namespace {
 
-constexpr int64_t kRows = 512;     // inputs whose products are float32 sums
-constexpr int64_t kColumns = 128;  // that are rounded before others change
+constexpr int64_t kRows = 512;        // inputs whose products are float32 sums
+constexpr int64_t kColumns = 128;     // that are rounded before others change
 constexpr int64_t kRowsTogether = 8;  // rows of weights that share factors
 
 double Dot(const double* a, const double* b, int64_t count) {
@@ -182,9 +182,10 @@ void Compensation::Round(const float* weights, int64_t rows,
       uint8_t* own = blocks + (first + r) * row_bytes;
       for (int64_t g = 0; g < groups; ++g) {
         const int64_t begin = g * scheme.group;
-        StartGroup(scheme,
-                   FitGroup(w + begin, std::min(scheme.group, n - begin), scheme),
-                   own + g * scheme.BlockBytes());
+        StartGroup(
+            scheme,
+            FitGroup(w + begin, std::min(scheme.group, n - begin), scheme),
+            own + g * scheme.BlockBytes());
       }
       for (int64_t i = 0; i < n; ++i) {
         left[static_cast<size_t>(r * n + i)] =
@@ -202,8 +203,8 @@ void Compensation::Round(const float* weights, int64_t rows,
                            column / scheme.group * scheme.BlockBytes();
           const float scale = GroupScale(block);
           const float minimum = GroupMinimum(scheme, block);
-          const int code = NearestCode(scheme, scale, minimum,
-                                       static_cast<float>(w[j]));
+          const int code =
+              NearestCode(scheme, scale, minimum, static_cast<float>(w[j]));
           SetGroupCode(scheme, column % scheme.group, code, block);
           const double rounded =
               static_cast<double>(GroupValue(scheme, scale, minimum, code));

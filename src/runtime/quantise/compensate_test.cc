@@ -127,18 +127,17 @@ std::vector<uint8_t> Plain(const Problem& p, int64_t row, double lambda,
                                          scheme.group * scheme.BlockBytes();
     const float d = GroupScale(block), m = GroupMinimum(scheme, block);
     const int64_t at = static_cast<int64_t>(column) % scheme.group;
-    const double value =
-        scheme.minimum ? (left[column] - static_cast<double>(m)) / d
-                       : left[column] / d + scheme.Offset();
+    const double value = scheme.minimum
+                             ? (left[column] - static_cast<double>(m)) / d
+                             : left[column] / d + scheme.Offset();
     const int low = scheme.bits == 8 ? -127 : 0;
     const int code =
         d == 0 ? scheme.Offset()
-               : static_cast<int>(std::clamp<double>(
-                     std::nearbyint(value), low, scheme.HighestCode()));
+               : static_cast<int>(std::clamp<double>(std::nearbyint(value), low,
+                                                     scheme.HighestCode()));
     SetGroupCode(scheme, at, code, block);
     const double error =
-        left[column] -
-        static_cast<double>(GroupValue(scheme, d, m, code));
+        left[column] - static_cast<double>(GroupValue(scheme, d, m, code));
     for (size_t i = 0; i < rest.size(); ++i) {
       left[rest[i]] -= error * inverse[i][0] / inverse[0][0];
     }
@@ -162,9 +161,10 @@ double OutputError(const Problem& p, const std::vector<uint8_t>& blocks,
     for (int64_t t = 0; t < p.tokens; ++t) {
       double out = 0;
       for (int64_t i = 0; i < p.inputs; ++i) {
-        out += (static_cast<double>(p.w[static_cast<size_t>(r * p.inputs + i)]) -
-                static_cast<double>(rounded[static_cast<size_t>(i)])) *
-               static_cast<double>(p.x[static_cast<size_t>(t * p.inputs + i)]);
+        out +=
+            (static_cast<double>(p.w[static_cast<size_t>(r * p.inputs + i)]) -
+             static_cast<double>(rounded[static_cast<size_t>(i)])) *
+            static_cast<double>(p.x[static_cast<size_t>(t * p.inputs + i)]);
       }
       sum += out * out;
     }

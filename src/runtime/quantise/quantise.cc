@@ -17,9 +17,10 @@
 namespace tarn {
 namespace {
 
-// Tokens for each input of the widest matrix, and the most of all.
+// Tokens for each input of the widest matrix, and the most numbers in the rows
+// of all tokens: 1 GiB.
 constexpr int64_t kTokensPerInput = 8;
-constexpr int64_t kMostTokens = int64_t{1} << 17;
+constexpr int64_t kMostNumbers = int64_t{1} << 28;
 // Of matrices that need 8 bits where the others have fewer.
 constexpr GroupScheme kFineScheme = {8, 64, false};
 constexpr const char* kStoredWord = "stored";
@@ -82,6 +83,11 @@ TensorEncodings PlanEncodings(const WeightSource& source,
       if (precision == Precision::kByte && options.scheme.bits < 8) {
         scheme = kFineScheme;
       }
+      // What has as many bits already keeps its numbers.
+      const GroupScheme* stored = tensor.encoding->scheme;
+      if (scheme && stored != nullptr && stored->bits == scheme->bits) {
+        scheme = std::nullopt;
+      }
       const Encoding* encoding =
           scheme ? &GroupEncoding(*scheme) : tensor.encoding;
       for (Rule& rule : rules) {
@@ -89,9 +95,11 @@ TensorEncodings PlanEncodings(const WeightSource& source,
         rule.used = true;
         encoding = rule.encoding != nullptr ? rule.encoding : tensor.encoding;
       }
-      if (encoding->scheme != nullptr && encoding != tensor.encoding) {
+      if (encoding != tensor.encoding && encoding->scheme != nullptr) {
         const auto fitting = FittingScheme(*encoding->scheme, tensor.shape);
-        encoding = fitting ? &GroupEncoding(*fitting) : tensor.encoding;
+        const bool same = stored != nullptr && fitting && *fitting == *stored;
+        encoding =
+            fitting && !same ? &GroupEncoding(*fitting) : tensor.encoding;
       }
       if (encoding != tensor.encoding) encodings[name] = encoding;
     }
@@ -172,7 +180,8 @@ Quantised QuantiseModel(const std::string& from, const std::string& dir,
     const TensorEncodings encodings =
         PlanEncodings(*source, config, matrices, options);
     std::vector<std::string> names;
-    for (const auto& [name, shape] : WeightShapes(config)) names.push_back(name);
+    for (const auto& [name, shape] : WeightShapes(config))
+      names.push_back(name);
     MadeBlocks made;
     std::vector<int32_t> tokens;
     if (options.text) {
@@ -180,8 +189,8 @@ Quantised QuantiseModel(const std::string& from, const std::string& dir,
       for (const ListedMatrix& matrix : matrices) {
         widest = std::max(widest, matrix.inputs);
       }
-      tokens = options.text(config,
-                            std::min(kMostTokens, kTokensPerInput * widest));
+      tokens = options.text(config, std::min(kMostNumbers / config.d_model,
+                                             kTokensPerInput * widest));
       quantised.calibration_tokens = tokens.size();
       TensorEncodings in_groups;
       for (const auto& [name, encoding] : encodings) {

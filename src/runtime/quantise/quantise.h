@@ -29,7 +29,8 @@ struct QuantiseOptions {
   std::vector<KeepRule> keep;
   int threads = 0;  // 0: DefaultThreads()
   /// Tokens of a text for calibration, at most so many, which is 8 times the
-  /// inputs of the widest matrix; null: rounding to nearest.
+  /// inputs of the widest matrix or what has rows of 1 GiB; null: rounding to
+  /// nearest.
   std::function<std::vector<int32_t>(const ModelConfig& config, int64_t most)>
       text = nullptr;
   int64_t sequence = 512;  // CalibrationText
@@ -37,16 +38,17 @@ struct QuantiseOptions {
 
 struct Quantised {
   Converted converted;
-  uint64_t rounded = 0;            // tensors in groups
-  uint64_t rounded_numbers = 0;    // of these
-  uint64_t rounded_bytes = 0;      // as stored
+  uint64_t rounded = 0;          // tensors in groups
+  uint64_t rounded_numbers = 0;  // of these
+  uint64_t rounded_bytes = 0;    // as stored
   uint64_t calibration_tokens = 0;
 };
 
 /// Writes `dir` as ImportModel does, from any model that this runtime runs,
 /// tarn's own or published, with its matrices rounded. Those that need more
 /// (WeightPrecisions of model_config.h) are rounded to 8 bits or stay as they
-/// are; groups are smaller where that takes fewer bytes, and tensors of more
+/// are; what is stored in groups of as many bits keeps them; groups are smaller
+/// where that takes fewer bytes, and tensors of more
 /// than two axes that have none stay (FittingScheme of group_encodings.h). With
 /// a text, the layers' matrices are
 /// rounded with compensation of errors (calibration.h), the embedding and the

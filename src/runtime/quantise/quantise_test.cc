@@ -125,7 +125,8 @@ TEST_F(QuantiseTest, EveryMixerHasTheBitsOfItsNumbers) {
     const ModelConfig config = ConfigOf(layers);
     Write(config);
     const auto tokens = RandomTokens(config, kTokens, 2);
-    const std::vector<float> given = Logits(Open(from_, {.threads = 1}), tokens);
+    const std::vector<float> given =
+        Logits(Open(from_, {.threads = 1}), tokens);
     for (const WeightFormat* format : {int8, int4}) {
       const Quantised made = Quantise(*format->scheme);
       EXPECT_GT(made.rounded, 2u);
@@ -264,7 +265,8 @@ TEST_F(QuantiseTest, WhatIsQuantisedIsNotChangedAgain) {
   const ModelConfig config = ConfigOf("gdn");
   Write(config);
   Quantise({4, 32, false});
-  const std::string first = ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
+  const std::string first =
+      ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
   QuantiseOptions options;
   options.scheme = {4, 32, false};
   const Quantised again = QuantiseModel(to_, folder_ / "again", options);
@@ -273,11 +275,30 @@ TEST_F(QuantiseTest, WhatIsQuantisedIsNotChangedAgain) {
   EXPECT_GT(again.rounded, 0u);
 }
 
+// Numbers of as many bits stay, in whatever groups; of more they are rounded.
+TEST_F(QuantiseTest, KeepsGroupsOfAsManyBits) {
+  const ModelConfig config = ConfigOf("linear");
+  Write(config);
+  Quantise({8, 32, false});
+  const auto first = NumbersOf(to_);
+  QuantiseOptions options;
+  options.scheme = {8, 128, false};
+  QuantiseModel(to_, folder_ / "again", options);
+  EXPECT_EQ(first, NumbersOf(folder_ / "again"));
+  options.scheme = {4, 32, false};
+  QuantiseModel(to_, folder_ / "fewer", options);
+  const auto source = OpenWeightSource(folder_ / "fewer").Take();
+  EXPECT_STREQ(source->Find("layers.0.linear1.weight")->encoding->name,
+               "I4_32");
+  EXPECT_STREQ(source->Find("predictor.weight")->encoding->name, "I8_32");
+}
+
 TEST_F(QuantiseTest, ContinuesWhereItStopped) {
   const ModelConfig config = ConfigOf("linear");
   Write(config);
   Quantise({4, 32, true});
-  const std::string whole = ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
+  const std::string whole =
+      ReadFile(to_ + "/model.safetensors", 1 << 26).Take();
   int reports = 0;
   const auto run = [&](int stop_at) {
     reports = 0;

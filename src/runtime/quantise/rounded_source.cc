@@ -16,9 +16,10 @@ void RequireRounded(const WeightSource& source, const WeightTensor& tensor,
   for (int64_t i = 0; i < tensor.columns(); i += scheme.group) {
     if (!std::isfinite(GroupScale(blocks)) ||
         !std::isfinite(GroupMinimum(scheme, blocks))) {
-      throw FormatError(source.Where(tensor, row * tensor.columns() + i),
-                        StrCat("finite weights in the range of ", encoding.name),
-                        "a group with others");
+      throw FormatError(
+          source.Where(tensor, row * tensor.columns() + i),
+          StrCat("finite weights in the range of ", encoding.name),
+          "a group with others");
     }
     blocks += scheme.BlockBytes();
   }
@@ -33,7 +34,8 @@ RoundedSource::RoundedSource(std::shared_ptr<const WeightSource> source,
   for (const std::string& name : names) {
     const WeightTensor* from = source_->Find(name);
     if (from == nullptr) {
-      throw ArgumentError("RoundedSource: names", "tensors of the source", name);
+      throw ArgumentError("RoundedSource: names", "tensors of the source",
+                          name);
     }
     from_.push_back(from);
     tensors.push_back(*from);

@@ -22,9 +22,9 @@ using MadeBlocks =
     std::function<const std::vector<uint8_t>*(const WeightTensor& tensor)>;
 
 /// The tensors of `source` that `names` lists, in this order: those in
-/// `encodings` rounded, others as they are. Numbers that cannot be rounded (NaN,
-/// infinities, too large ones) throw FormatError when they are read. One thread
-/// reads; rounding uses the executor, which must outlive it.
+/// `encodings` rounded, others as they are. Numbers that cannot be rounded
+/// (NaN, infinities, too large ones) throw FormatError when they are read. One
+/// thread reads; rounding uses the executor, which must outlive it.
 class RoundedSource final : public WeightSource {
  public:
   RoundedSource(std::shared_ptr<const WeightSource> source,
