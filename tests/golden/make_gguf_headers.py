@@ -1,6 +1,6 @@
 """Writes gguf_headers/ARCHITECTURE.json: what precedes the data of a small GGUF file of each
 architecture that tarn reads, as hexadecimal bytes, and the bytes of its data, which are
-float32. tests/hostile mutates them.
+float32, with those that may not be any numbers. tests/hostile mutates them.
 
     PYTHONPATH=python TARN_LIBRARY=build/libtarn_pytorch.so \\
         .venv/bin/python tests/golden/make_gguf_headers.py
@@ -69,6 +69,9 @@ def main() -> None:
             start = int(reader.data_offset)
             data = path.read_bytes()
         found = {"data_bytes": len(data) - start, "header": data[:start].hex()}
+        first = reader.tensors[0]
+        if first.name == "rope_freqs.weight":
+            found["data_begin"] = data[start : int(reader.tensors[1].data_offset)].hex()
         (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 

@@ -28,7 +28,7 @@ void LlamaFileTensors(const ModelConfig& config, GgufTensors& tensors) {
 
 void LlamaFileKeys(const GgufExport& from, GgufKeyList& to) {
   AddGgufStackKeys(from, "llama", to);
-  AddGgufRotaryKeys(from, "llama", from.config.d_key, to);
+  AddGgufRotaryKeys(from, "llama", from.config.d_key, to, /*factors=*/true);
 }
 
 void Qwen2FileConfig(GgufKeys& from, PublishedKeys& to) {

@@ -201,15 +201,21 @@ void ReadGgufRotary(GgufKeys& from, PublishedKeys& to) {
 }
 
 void AddGgufRotaryKeys(const GgufExport& from, const std::string& architecture,
-                       int64_t width, GgufKeyList& to) {
+                       int64_t width, GgufKeyList& to, bool factors) {
   const std::string rope = architecture + ".rope.";
   const ModelConfig& config = from.config;
   to.U32(rope + "dimension_count", width);
   to.F32(rope + "freq_base", config.rotary_base);
   switch (config.rotary_scaling) {
     case RotaryScalingKind::kNone:
-    case RotaryScalingKind::kLlama3:  // a tensor
       return;
+    case RotaryScalingKind::kLlama3:  // a tensor
+      if (factors) return;
+      throw FormatError(
+          "config.json: rotary_scaling",
+          StrCat("none, linear or yarn, which llama.cpp has for '",
+                 architecture, "'"),
+          "llama3");
     case RotaryScalingKind::kLinear:
       to.Text(rope + "scaling.type", "linear");
       to.F32(rope + "scaling.factor", config.rotary_factor);

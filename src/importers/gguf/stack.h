@@ -57,10 +57,11 @@ void AddGgufHeads(const GgufExport& from, const std::string& architecture,
 /// Both, feed_forward_length and layer_norm_rms_epsilon.
 void AddGgufStackKeys(const GgufExport& from, const std::string& architecture,
                       GgufKeyList& to);
-/// rope.freq_base, dimension_count, scaling.*; llama3's numbers are a tensor
-/// (WriteGgufFactors). width: channels that rotate.
+/// rope.freq_base, dimension_count, scaling.*. width: channels that rotate.
+/// factors: whether llama.cpp reads rope_freqs.weight of the architecture,
+/// llama3's numbers (WriteGgufFactors); they are refused otherwise.
 void AddGgufRotaryKeys(const GgufExport& from, const std::string& architecture,
-                       int64_t width, GgufKeyList& to);
+                       int64_t width, GgufKeyList& to, bool factors = false);
 /// context_length where a file does not say: what tarn's models can read.
 inline constexpr int64_t kGgufContext = 131072;
 
