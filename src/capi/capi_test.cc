@@ -85,9 +85,13 @@ TEST_F(CApi, OptionsAreCheckedAndMayGrow) {
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "threads");
   options = TARN_MODEL_OPTIONS_INIT;
-  options.weights = 7;
+  options.weights = 77;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "weights");
+  options = TARN_MODEL_OPTIONS_INIT;
+  options.cache = 7;
+  ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "options.cache");
   options.struct_size = 1;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "struct_size");

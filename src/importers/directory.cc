@@ -100,12 +100,16 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), WindowImporters(), GptImporters(),
-          MambaImporters(), GraniteImporters(), QwenImporters(),
-          DeltaImporters(), MinimaxImporters(), KimiImporters(),
-          FalconImporters(), HybridImporters(), NemotronImporters(),
-          LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
+         {SoftmaxImporters(),    WindowImporters(),
+          GptImporters(),        MambaImporters(),
+          GraniteImporters(),    QwenImporters(),
+          DeltaImporters(),      MinimaxImporters(),
+          KimiImporters(),       FalconImporters(),
+          HybridImporters(),     NemotronImporters(),
+          LfmImporters(),        Lfm3Importers(),
+          GriffinImporters(),    XlstmImporters(),
+          FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters(),  FlashNormLinearImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

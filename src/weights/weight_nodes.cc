@@ -15,6 +15,14 @@ using Node = WeightPart::Node;
 // Numbers that are widened at a time where a part is turned: 64 KiB.
 constexpr int64_t kTurned = 16384;
 
+// The whole blocks around columns of a tensor, up to its row's end.
+WeightRange WholeBlocks(const WeightTensor& from, WeightRange columns) {
+  const int64_t block = from.encoding->numbers;
+  return {
+      columns.begin / block * block,
+      std::min((columns.end + block - 1) / block * block, from.columns())};
+}
+
 // A node that no other node makes.
 class LeafNode : public Node {
  public:
@@ -110,8 +118,8 @@ class RangeNode final : public OverNode {
  public:
   RangeNode(WeightNode from, WeightRange rows, WeightRange columns)
       : OverNode(std::move(from)), row_(rows.begin), column_(columns.begin) {
-    const int64_t block = tensor.encoding->numbers;
-    if (columns.begin % block != 0 || columns.end % block != 0) {
+    const WeightRange whole = WholeBlocks(tensor, columns);
+    if (columns.begin != whole.begin || columns.end != whole.end) {
       tensor.encoding = &kF32Encoding;
     }
     tensor.shape[0] = rows.size();
@@ -122,10 +130,8 @@ class RangeNode final : public OverNode {
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
     const WeightRange wanted = InColumns(columns);
     if (!widened()) return from_->Read(InRows(rows), wanted, out);
-    // Whole blocks around the columns, of which the ends are dropped.
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {wanted.begin / block * block,
-                               (wanted.end + block - 1) / block * block};
+    // Of the blocks around the columns the ends are dropped.
+    const WeightRange whole = WholeBlocks(from_->tensor, wanted);
     std::vector<float> row(static_cast<size_t>(whole.size()));
     for (int64_t r = rows.begin; r < rows.end; ++r, out += wanted.size()) {
       from_->Read(InRows({r, r + 1}), whole, row.data());
@@ -167,12 +173,16 @@ class ReshapedNode final : public OverNode {
   ReshapedNode(WeightNode from, std::vector<int64_t> shape)
       : OverNode(std::move(from)) {
     tensor.shape = std::move(shape);
-    if (tensor.columns() % tensor.encoding->numbers != 0) {
+    // The same rows, or rows that are cut from whole blocks alone.
+    const int64_t block = tensor.encoding->numbers;
+    if (tensor.columns() != from_->tensor.columns() &&
+        (tensor.columns() % block != 0 ||
+         from_->tensor.columns() % block != 0)) {
       tensor.encoding = &kF32Encoding;
     }
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    ForRuns(rows, columns, from_->tensor.encoding->numbers,
+    ForRuns(rows, columns,
             [&](int64_t row, WeightRange whole, WeightRange wanted) {
               if (whole.size() == wanted.size()) {
                 from_->Read({row, row + 1}, wanted, out);
@@ -188,7 +198,7 @@ class ReshapedNode final : public OverNode {
   void ReadStored(WeightRange rows, WeightRange columns,
                   uint8_t* out) const override {
     if (widened()) return ReadAsStored(rows, columns, out);
-    ForRuns(rows, columns, tensor.encoding->numbers,
+    ForRuns(rows, columns,
             [&](int64_t row, WeightRange, WeightRange wanted) {
               from_->ReadStored({row, row + 1}, wanted, out);
               out += tensor.encoding->Bytes(wanted.size());
@@ -201,7 +211,7 @@ class ReshapedNode final : public OverNode {
   }
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
-    ForRuns(rows, columns, 1,
+    ForRuns(rows, columns,
             [&](int64_t row, WeightRange, WeightRange wanted) {
               from_->Write({row, row + 1}, wanted, numbers, sink);
               numbers += wanted.size();
@@ -218,18 +228,15 @@ class ReshapedNode final : public OverNode {
   // f(row of from_, whole blocks of its columns, the columns) for the pieces
   // of the rows' columns, in order.
   template <typename F>
-  void ForRuns(WeightRange rows, WeightRange columns, int64_t block,
-               const F& f) const {
+  void ForRuns(WeightRange rows, WeightRange columns, const F& f) const {
     const int64_t width = from_->tensor.columns();
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       int64_t at = r * tensor.columns() + columns.begin;
       for (int64_t left = columns.size(); left > 0;) {
         const int64_t first = at % width;
         const int64_t count = std::min(left, width - first);
-        f(at / width,
-          WeightRange{first / block * block,
-                      (first + count + block - 1) / block * block},
-          WeightRange{first, first + count});
+        const WeightRange wanted = {first, first + count};
+        f(at / width, WholeBlocks(from_->tensor, wanted), wanted);
         at += count;
         left -= count;
       }
@@ -244,9 +251,7 @@ class TransposedNode final : public OverNode {
     if (tensor.encoding->numbers > 1) tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {rows.begin / block * block,
-                               (rows.end + block - 1) / block * block};
+    const WeightRange whole = WholeBlocks(from_->tensor, rows);
     std::vector<float> piece;
     ForPieces(columns, whole.size(), [&](WeightRange part) {
       piece.resize(static_cast<size_t>(part.size() * whole.size()));
@@ -515,9 +520,7 @@ class MappedNode : public OverNode {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {columns.begin / block * block,
-                               (columns.end + block - 1) / block * block};
+    const WeightRange whole = WholeBlocks(from_->tensor, columns);
     std::vector<float> row(static_cast<size_t>(whole.size()));
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());

@@ -1,14 +1,12 @@
 """GGUF files of recurrent models and hybrids, by the rules of llama.cpp's converter
 (conversion/*.py of llama-cpp-python 0.3.36): keys and names by gguf-py, numbers changed as
-the converter changes them. Nothing of tarn's takes part. Imports torch and gguf: for test
-files that skip first.
-
-convert_hf_to_gguf.py itself, run by hand on the models of test_gguf_recurrent.py, gave the
-same keys and the same numbers."""
+the converter changes them. Nothing of tarn's takes part. The rules are among those of
+gguf_files.RULES. Imports torch and gguf: for test files that skip first."""
 
 import json
 
 import gguf
+import gguf_files
 import safetensors.torch
 import torch
 
@@ -217,6 +215,9 @@ def qwen_keys(w, c):
     w.add_ssm_time_step_rank(c["linear_num_value_heads"])
     w.add_ssm_inner_size(c["linear_value_head_dim"] * c["linear_num_value_heads"])
     later = c.get("later_layers", 0)  # of those that predict later tokens
+    if later:
+        w.add_block_count(c["num_hidden_layers"] + later)
+        w.add_nextn_predict_layers(later)
     recurrent = [word == "linear_attention" for word in c["layer_types"]]
     w.add_array(f"{w.arch}.attention.recurrent_layers", recurrent + [False] * later)
     w.add_full_attention_interval(c.get("full_attention_interval", 4))
@@ -396,10 +397,6 @@ def convert(folder, path, kind=gguf.GGMLQuantizationType.F32, edit=None, **chang
     arch, keys, _ = FAMILIES[c["model_type"]]
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[arch])
     keys(writer, c)
-    later = c.get("later_layers", 0)
-    if later:
-        writer.add_block_count(c["num_hidden_layers"] + later)
-        writer.add_nextn_predict_layers(later)
     tensors = tensors_of(c, weights)
     if edit is not None:
         edit(writer.kv_data[0], tensors)
@@ -411,3 +408,70 @@ def convert(folder, path, kind=gguf.GGMLQuantizationType.F32, edit=None, **chang
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def rule(c, tensors):
+    """Of gguf_files.RULES."""
+    arch, keys, _ = FAMILIES[c["model_type"]]
+    name = gguf.MODEL_ARCH_NAMES[arch]
+    writer = gguf.GGUFWriter(None, name)
+    keys(writer, c)
+    real = gguf.GGUFValueType.FLOAT32
+    found = {
+        key.removeprefix(f"{name}."): float(value.value) if value.type == real else value.value
+        for key, value in writer.kv_data[0].items()
+        if key.startswith(f"{name}.")
+    }
+    weights = {key: torch.from_numpy(tensor) for key, tensor in tensors.items()}
+    return name, found, {key: x.numpy() for key, x in tensors_of(c, weights).items()}
+
+
+gguf_files.RULES.update({kind: rule for kind in FAMILIES})
+
+
+def rwkv_folder(folder, keys, seed=0):
+    """A directory of RWKV-7 as flash-linear-attention writes it, of random numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    d, heads = keys["hidden_size"], keys["hidden_size"] // keys["head_dim"]
+    weights = {}
+
+    def add(name, *shape, around=0.0):
+        size = shape[-1] ** -0.5 if len(shape) > 1 else 0.2
+        weights[name] = around + size * torch.randn(shape, generator=generator)
+
+    def norm(name):
+        add(f"{name}.weight", d, around=1.0)
+        add(f"{name}.bias", d)
+
+    add("model.embeddings.weight", keys["vocab_size"], d)
+    if not keys.get("tie_word_embeddings"):
+        add("lm_head.weight", keys["vocab_size"], d)
+    norm("model.layers.0.pre_norm")
+    norm("model.norm")
+    for layer in range(keys["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        norm(at + "attn_norm")
+        norm(at + "ffn_norm")
+        norm(at + "attn.g_norm")
+        for one in "rwkvag":
+            add(f"{at}attn.x_{one}", 1, 1, d, around=0.5)
+        for one in "rkvo":
+            add(f"{at}attn.{one}_proj.weight", d, d)
+        for one, rank in (("w", "decay"), ("a", "a"), ("v", "v"), ("g", "gate")):
+            if one == "v" and layer == 0:
+                continue
+            width = keys[f"{rank}_low_rank_dim"]
+            add(f"{at}attn.{one}_lora.lora.0.weight", width, d)
+            add(f"{at}attn.{one}_lora.lora.2.weight", d, width)
+            if one != "g":
+                add(f"{at}attn.{one}_lora.lora.2.bias", d)
+        add(f"{at}attn.k_k", d, around=0.8)
+        add(f"{at}attn.k_a", d, around=1.0)
+        add(f"{at}attn.r_k", heads, keys["head_dim"])
+        add(f"{at}ffn.x_k", d, around=0.5)
+        add(f"{at}ffn.key.weight", keys["intermediate_size"], d)
+        add(f"{at}ffn.value.weight", d, keys["intermediate_size"])
+    folder.mkdir(exist_ok=True)
+    safetensors.torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(keys))
+    return folder

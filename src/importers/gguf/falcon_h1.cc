@@ -79,7 +79,7 @@ void GgufFalconKeys(const GgufExport& from, GgufKeyList& to) {
   to.U32(name + ".attention.key_length", softmax.d_key);
   to.U32(name + ".attention.value_length", softmax.d_value);
   to.F32(name + ".attention.layer_norm_rms_epsilon", config.norm_eps);
-  AddHybridRotary(from, name, softmax.d_key, to);
+  AddGgufRotaryKeys(from, name, softmax.d_key, to);
   AddGgufMamba2(views.front(), name, to);
 }
 

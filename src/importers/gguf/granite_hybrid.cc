@@ -200,7 +200,7 @@ void GgufGraniteKeys(const GgufExport& from, GgufKeyList& to) {
   const bool rotary = config.positions == Positions::kRotary;
   to.Bool(own + "rope.scaling.finetuned", rotary);
   if (rotary) {
-    AddHybridRotary(from, name, softmax.d_key, to);
+    AddGgufRotaryKeys(from, name, softmax.d_key, to);
   } else {
     to.U32(own + "rope.dimension_count", config.d_model / softmax.n_heads);
   }

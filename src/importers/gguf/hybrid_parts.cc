@@ -108,14 +108,6 @@ void RequireNotForGguf(const GgufExport& from, const char* key) {
   RequireForGguf(!from.published.value(key, false), key, "false", "true");
 }
 
-void AddHybridRotary(const GgufExport& from, const std::string& architecture,
-                     int64_t width, GgufKeyList& to) {
-  RequireForGguf(from.config.rotary_scaling != RotaryScalingKind::kLlama3,
-                 "rope_parameters", "other frequencies than llama3's",
-                 "those of llama3");
-  AddGgufRotaryKeys(from, architecture, width, to);
-}
-
 void AddGgufMamba2(const ModelConfig& view, const std::string& architecture,
                    GgufKeyList& to) {
   const double least = KeyOf<double>(view, "least_step");

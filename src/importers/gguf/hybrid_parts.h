@@ -43,10 +43,6 @@ void RequireForGguf(bool holds, const char* key, const std::string& wanted,
                     const std::string& given);
 /// The same of a key that must be false, or absent.
 void RequireNotForGguf(const GgufExport& from, const char* key);
-/// Rotary positions of a graph that reads no factors of frequencies from the
-/// file. width: channels that rotate.
-void AddHybridRotary(const GgufExport& from, const std::string& architecture,
-                     int64_t width, GgufKeyList& to);
 /// The keys of Mamba-2 mixers. view: the configuration as one of them sees it.
 void AddGgufMamba2(const ModelConfig& view, const std::string& architecture,
                    GgufKeyList& to);

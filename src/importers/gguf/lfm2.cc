@@ -109,7 +109,7 @@ void AddGgufLfmStack(const GgufExport& from, const std::string& name,
   to.U32(name + ".shortconv.l_cache", PublishedInteger(from, "conv_L_cache"));
   to.U32(name + ".feed_forward_length",
          PublishedInteger(from, "intermediate_size"));
-  AddHybridRotary(from, name, softmax.d_key, to);
+  AddGgufRotaryKeys(from, name, softmax.d_key, to);
 }
 
 void GgufLfm2Keys(const GgufExport& from, GgufKeyList& to) {

@@ -5,6 +5,7 @@
 
 #include "core/text.h"
 #include "importers/gguf/hybrid_parts.h"
+#include "importers/gguf/layer_parts.h"
 #include "importers/gguf/qwen_delta.h"
 #include "importers/publish_parts.h"
 
@@ -135,40 +136,24 @@ void MoveQwenSoftmax(const ModelConfig& view, const std::string& theirs,
               tensors);
 }
 
-// Experts one by one, as published files have them; some files hold gates and
-// ups of an expert in one matrix.
+// Some files hold gates and ups of an expert in one matrix.
 void MoveQwenExperts(const ModelConfig& view, const std::string& theirs,
                      const std::string& own, GgufTensors& tensors) {
-  const int64_t experts = KeyOf<int64_t>(view, "experts");
-  const int64_t width = KeyOf<int64_t>(view, "d_expert"), d = view.d_model;
-  const auto add = [&](int64_t e, const char* name, WeightPart part) {
-    tensors.Add(StrCat(theirs, "experts.", e, ".", name, ".weight"),
-                std::move(part));
-  };
   const std::string fused = own + "ffn_gate_up_exps.weight";
+  GgufExpertNames names = {"gate_proj", "up_proj", "down_proj"};
   if (!tensors.writes() && tensors.Has("", fused)) {
-    const auto both = GgufExpertParts(tensors, fused, experts, 2 * width, d);
-    for (int64_t e = 0; e < experts; ++e) {
-      const WeightPart& rows = both[static_cast<size_t>(e)];
-      add(e, "gate_proj", rows.Rows({0, width}));
-      add(e, "up_proj", rows.Rows({width, 2 * width}));
+    const int64_t width = KeyOf<int64_t>(view, "d_expert");
+    const std::vector<WeightPart> both =
+        GgufExpertParts(tensors, fused, KeyOf<int64_t>(view, "experts"),
+                        2 * width, view.d_model);
+    for (size_t e = 0; e < both.size(); ++e) {
+      const std::string expert = StrCat(theirs, e, ".");
+      tensors.Add(expert + "gate_proj.weight", both[e].Rows({0, width}));
+      tensors.Add(expert + "up_proj.weight", both[e].Rows({width, 2 * width}));
     }
-  } else {
-    for (const auto& [name, file] :
-         {std::pair{"gate_proj", "ffn_gate_exps.weight"},
-          {"up_proj", "ffn_up_exps.weight"}}) {
-      const auto parts =
-          GgufExpertParts(tensors, own + file, experts, width, d);
-      for (int64_t e = 0; e < experts; ++e) {
-        add(e, name, parts[static_cast<size_t>(e)]);
-      }
-    }
+    names.gate = names.up = nullptr;
   }
-  const auto down =
-      GgufExpertParts(tensors, own + "ffn_down_exps.weight", experts, d, width);
-  for (int64_t e = 0; e < experts; ++e) {
-    add(e, "down_proj", down[static_cast<size_t>(e)]);
-  }
+  MoveGgufExperts(view, theirs, names, own, tensors);
 }
 
 void MoveQwenParts(const ModelConfig& view, const std::string& theirs,
@@ -177,7 +162,7 @@ void MoveQwenParts(const ModelConfig& view, const std::string& theirs,
     return MoveGgufUnit(theirs, own, tensors);
   }
   tensors.Move(theirs + "gate.weight", own + "ffn_gate_inp.weight");
-  MoveQwenExperts(view, theirs, own, tensors);
+  MoveQwenExperts(view, theirs + "experts.", own, tensors);
   const std::string shared = theirs + "shared_expert.";
   tensors.Move(shared + "gate_proj.weight", own + "ffn_gate_shexp.weight");
   tensors.Move(shared + "up_proj.weight", own + "ffn_up_shexp.weight");
@@ -255,7 +240,7 @@ void AddQwenKeys(const GgufExport& from, const std::string& name,
                  StrCat("linear_key_head_dim, ", d_key), StrCat(d_value));
   AddGgufSizes(from, name, to);
   AddGgufHeads(from, name, to);
-  AddHybridRotary(from, name, QwenRotatedWidth(config), to);
+  AddGgufRotaryKeys(from, name, QwenRotatedWidth(config), to);
   to.F32(own + "attention.layer_norm_rms_epsilon", config.norm_eps);
   AddQwenLayers(config, own, to);
   const auto put = [&](const char* key, int64_t value) {

@@ -16,6 +16,7 @@ runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
 published = pytest.importorskip("published")
 ways = pytest.importorskip("published_ways")
 recurrent = pytest.importorskip("gguf_recurrent")
+gguf_files = pytest.importorskip("gguf_files")
 
 Q8_0, F16, BF16 = (gguf.GGMLQuantizationType[name] for name in ("Q8_0", "F16", "BF16"))
 WORDS = dict(vocab_size=97, pad_token_id=None, bos_token_id=None, eos_token_id=None)
@@ -162,54 +163,6 @@ NAMES = names_of(CASES)
 TOKENS = np.random.default_rng(1).integers(0, published.VOCAB, 200)
 
 
-def rwkv_folder(folder, keys, seed=0):
-    """A directory as flash-linear-attention writes it, of random numbers."""
-    generator = torch.Generator().manual_seed(seed)
-    d, heads = keys["hidden_size"], keys["hidden_size"] // keys["head_dim"]
-    weights = {}
-
-    def add(name, *shape, around=0.0):
-        size = shape[-1] ** -0.5 if len(shape) > 1 else 0.2
-        weights[name] = around + size * torch.randn(shape, generator=generator)
-
-    def norm(name):
-        add(f"{name}.weight", d, around=1.0)
-        add(f"{name}.bias", d)
-
-    add("model.embeddings.weight", keys["vocab_size"], d)
-    if not keys.get("tie_word_embeddings"):
-        add("lm_head.weight", keys["vocab_size"], d)
-    norm("model.layers.0.pre_norm")
-    norm("model.norm")
-    for layer in range(keys["num_hidden_layers"]):
-        at = f"model.layers.{layer}."
-        norm(at + "attn_norm")
-        norm(at + "ffn_norm")
-        norm(at + "attn.g_norm")
-        for one in "rwkvag":
-            add(f"{at}attn.x_{one}", 1, 1, d, around=0.5)
-        for one in "rkvo":
-            add(f"{at}attn.{one}_proj.weight", d, d)
-        for one, rank in (("w", "decay"), ("a", "a"), ("v", "v"), ("g", "gate")):
-            if one == "v" and layer == 0:
-                continue
-            width = keys[f"{rank}_low_rank_dim"]
-            add(f"{at}attn.{one}_lora.lora.0.weight", width, d)
-            add(f"{at}attn.{one}_lora.lora.2.weight", d, width)
-            if one != "g":
-                add(f"{at}attn.{one}_lora.lora.2.bias", d)
-        add(f"{at}attn.k_k", d, around=0.8)
-        add(f"{at}attn.k_a", d, around=1.0)
-        add(f"{at}attn.r_k", heads, keys["head_dim"])
-        add(f"{at}ffn.x_k", d, around=0.5)
-        add(f"{at}ffn.key.weight", keys["intermediate_size"], d)
-        add(f"{at}ffn.value.weight", d, keys["intermediate_size"])
-    folder.mkdir()
-    safetensors_torch.save_file(weights, folder / "model.safetensors", {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(keys))
-    return folder
-
-
 def logits(path, tokens=TOKENS):
     opened = runtime.Model(path)
     return opened.score(opened.state(), tokens)
@@ -276,9 +229,9 @@ def test_a_converted_model(kind, keys, runs, tmp_path):
 @pytest.mark.parametrize("index", range(len(RWKV_CASES)))
 def test_a_converted_rwkv7(index, tmp_path):
     keys = RWKV_CASES[index]
-    folder = rwkv_folder(tmp_path / "model", keys, index)
+    folder = recurrent.rwkv_folder(tmp_path / "model", keys, index)
     # A file does not say whether keys have an eps under the root of their squared length.
-    plain = rwkv_folder(tmp_path / "plain", keys | {"fuse_norm": False}, index)
+    plain = recurrent.rwkv_folder(tmp_path / "plain", keys | {"fuse_norm": False}, index)
     file = recurrent.convert(folder, tmp_path / "model.gguf")
     wanted = logits(plain)
     assert_opens(file, wanted)
@@ -287,6 +240,36 @@ def test_a_converted_rwkv7(index, tmp_path):
     published.assert_close(logits(own), wanted)
     back = exported(file, tmp_path / "back", "--to", "hf")
     published.assert_close(logits(back), wanted)
+
+
+@pytest.mark.skipif(gguf_files.LLAMA_CPP is None, reason="TARN_LLAMA_CPP names no checkout")
+@pytest.mark.parametrize("name", [*NAMES, *(f"rwkv7-{i}" for i in range(len(RWKV_CASES)))])
+def test_the_rules_are_those_of_the_converter(name, tmp_path):
+    kind, _, index = name.rpartition("-")
+    folder = tmp_path / "model"
+    if kind == "rwkv7":
+        recurrent.rwkv_folder(folder, RWKV_CASES[int(index)])
+    else:
+        published.random_model(kind, options(kind, int(index))).save_pretrained(folder)
+    path = folder / "config.json"
+    c = json.loads(path.read_text())
+    if kind == "granitemoehybrid":  # the words of published files
+        words = {"linear_attention": "mamba", "full_attention": "attention"}
+        c["layer_types"] = [words.get(word, word) for word in c["layer_types"]]
+        path.write_text(json.dumps(c))
+    theirs = gguf_files.convert(folder, tmp_path / "theirs.gguf")
+    ours = recurrent.convert(folder, tmp_path / "ours.gguf")
+    given, wanted = gguf_files.read_keys(ours), gguf_files.read_keys(theirs)
+    architecture = wanted["general.architecture"] + "."
+    kept = {key for key in given.keys() | wanted.keys() if key.startswith(architecture)}
+    if c.get("position_embedding_type") == "rope":  # the converter gives no hybrid positions
+        kept.remove(architecture + "rope.scaling.finetuned")
+    assert {key: given.get(key) for key in kept} == {key: wanted.get(key) for key in kept}
+    own = {tensor.name: tensor for tensor in gguf.GGUFReader(ours).tensors}
+    for tensor in gguf.GGUFReader(theirs).tensors:
+        assert own[tensor.name].shape.tolist() == tensor.shape.tolist(), tensor.name
+        np.testing.assert_array_equal(own.pop(tensor.name).data, tensor.data, tensor.name)
+    assert not own
 
 
 def options(kind, index=0):
@@ -303,7 +286,7 @@ def folders(tmp_path_factory):
         if name not in made:
             at = tmp_path_factory.mktemp(name) / "model"
             if kind == "rwkv7":
-                rwkv_folder(at, RWKV)
+                recurrent.rwkv_folder(at, RWKV)
             else:
                 published.random_model(kind, options(kind, index) | keys).save_pretrained(at)
             made[name] = at
@@ -523,7 +506,7 @@ UNWRITTEN = [
      "mamba_norm_before_gate: want false"),
     ("falcon_h1", dict(tie_word_embeddings=True, embedding_multiplier=2.0),
      "lm_head_multiplier: want embedding_multiplier"),
-    ("falcon_h1", dict(rope_parameters=LLAMA3), "rope_parameters: want other frequencies"),
+    ("falcon_h1", dict(rope_parameters=LLAMA3), "rotary_scaling: want none, linear or yarn"),
     ("granitemoehybrid", dict(mamba_expand=4, mamba_n_heads=12), "mamba_expand: want 2"),
     ("qwen3_5_text", dict(linear_value_head_dim=14), "linear_value_head_dim: want"),
     ("qwen3_next", dict(mlp_only_layers=[1]), "mlp_only_layers: want"),
@@ -549,7 +532,7 @@ def test_what_llama_cpp_cannot_run_is_not_written(kind, keys, message, tmp_path)
      (dict(norm_first=False), "norm_first: want true")],
 )  # fmt: skip
 def test_what_llama_cpp_cannot_run_of_rwkv7(keys, message, tmp_path):
-    folder = rwkv_folder(tmp_path / "model", {**RWKV, **keys})
+    folder = recurrent.rwkv_folder(tmp_path / "model", {**RWKV, **keys})
     if not keys.get("norm_first", True):
         weights = safetensors_torch.load_file(folder / "model.safetensors")
         kept = {name: x for name, x in weights.items() if "pre_norm" not in name}

@@ -239,6 +239,28 @@ def test_bfloat16_weights_halve_their_bytes(model, model_dir):
     assert 0 < np.abs(wanted - given).max() < 0.1
 
 
+def test_keys_and_values_may_be_rounded(model, model_dir, tmp_path):
+    if model.state_bytes_per_token == 0:
+        with pytest.raises(ValueError, match="cache: want f32, as no layer keeps .* got int8"):
+            runtime.Model(model_dir, cache="int8")
+        return
+    tokens = list(range(1, 40))
+    wanted = model.score(model.state(), tokens)
+    for cache, parts in (("f32", 1), ("bf16", 2), ("int8", 3)):
+        rounded = runtime.Model(model_dir, cache=cache)
+        assert rounded.cache == cache
+        assert parts * rounded.state_bytes_per_token <= model.state_bytes_per_token
+        state = rounded.state()
+        given = rounded.score(state, tokens)
+        assert (cache == "f32") == np.array_equal(given, wanted)
+        assert np.abs(given - wanted).max() < 0.1
+        state.save(tmp_path / "state")
+        assert rounded.load_state(tmp_path / "state") == state
+        if cache != "f32":
+            with pytest.raises(runtime.FormatError, match=f"cache: want 'f32'.*got '{cache}'"):
+                model.load_state(tmp_path / "state")
+
+
 def test_facts(model):
     assert model.config["vocab_size"] == model.vocab_size
     assert model.parameters > 0 and model.weight_bytes >= 4 * model.parameters
@@ -276,8 +298,12 @@ def test_calls_name_their_own_arguments(model, model_dir):
         model.generate("ab", max_new_tokens=5)
     with pytest.raises(TypeError, match="^threads: want a whole number, got 'two'"):
         runtime.Model(model_dir, threads="two")
-    with pytest.raises(TypeError, match="^weights: want 'f32' or 'bf16', got 16"):
+    with pytest.raises(TypeError, match="^weights: want a word as 'auto' or 'int8', got 16"):
         runtime.Model(model_dir, weights=16)
+    with pytest.raises(TypeError, match="^cache: want 'f32', 'bf16' or 'int8', got 16"):
+        runtime.Model(model_dir, cache=16)
+    with pytest.raises(ValueError, match="cache: want one of 'f32', 'bf16', 'int8', got 'int4'"):
+        runtime.Model(model_dir, cache="int4")
     with pytest.raises(ValueError, match="^logits: want one axis"):
         runtime.sample(np.zeros((2, 4), np.float32))
     for call in (lambda: model.step(7, 1), lambda: model.score("s", [1]),
