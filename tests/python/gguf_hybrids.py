@@ -75,7 +75,11 @@ def lfm_keys(w, c):
     w.add_head_count(c["num_attention_heads"])
     heads = c["num_key_value_heads"]
     w.add_head_count_kv([heads if layer == "full_attention" else 0 for layer in layers])
-    w.add_rope_freq_base(c["rope_parameters"]["rope_theta"])
+    rope = c["rope_parameters"]
+    w.add_rope_freq_base(rope["rope_theta"])
+    if rope["rope_type"] == "linear":
+        w.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+        w.add_rope_scaling_factor(rope["factor"])
     w.add_layer_norm_rms_eps(c["norm_eps"])
     if c.get("head_dim") is not None:
         w.add_key_length(c["head_dim"])
@@ -145,13 +149,13 @@ def jamba_tensors(c, weights):
 def kimi_keys(w, c):
     layers = c["layer_types"]
     w.add_block_count(len(layers))
-    w.add_context_length(c["max_position_embeddings"])
+    w.add_context_length(c["model_max_length"])
     w.add_embedding_length(c["hidden_size"])
     w.add_feed_forward_length(c["intermediate_size"])
     w.add_head_count(c["num_attention_heads"])
     w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-    w.add_expert_count(c["num_local_experts"])
-    w.add_expert_used_count(c["num_experts_per_tok"])
+    w.add_expert_count(c["num_experts"])
+    w.add_expert_used_count(c["num_experts_per_token"])
     w.add_expert_gating_func(SIGMOID)
     w.add_vocab_size(c["vocab_size"])
     w.add_head_count_kv([int(layer == "full_attention") for layer in layers])
@@ -165,7 +169,7 @@ def kimi_keys(w, c):
     w.add_key_length_mla(c["qk_nope_head_dim"] + c["qk_rope_head_dim"])
     w.add_value_length_mla(c["v_head_dim"])
     w.add_expert_feed_forward_length(c["moe_intermediate_size"])
-    w.add_expert_shared_count(c["n_shared_experts"])
+    w.add_expert_shared_count(c["num_shared_experts"])
     w.add_leading_dense_block_count(sum(word == "dense" for word in c["mlp_layer_types"]))
     w.add_expert_weights_scale(c["routed_scaling_factor"])
 

@@ -31,13 +31,13 @@ Cut CutOf(const Segment& s, int64_t rows, int64_t width) {
   Cut cut = {std::min(s.panels, 16 * width), 1, std::max<int64_t>(rows, 1)};
   if (together > 1 && rows > 1) {
     cut.panel_groups = (s.panels + together - 1) / together;
-    if (rows <= kSharedRows) {
+    if (rows <= kRowChunk) {
       cut.panel_groups =
           std::max(cut.panel_groups, std::min(s.panels, 4 * width));
     }
   }
   if (cut.panel_groups < 4 * width) {
-    cut.row_chunk = together > 1 ? kSharedRows : kRowChunk;
+    cut.row_chunk = kRowChunk;
     cut.row_groups = (rows + cut.row_chunk - 1) / cut.row_chunk;
   }
   return cut;

@@ -38,7 +38,7 @@ enum class MatMulFinish { kStore, kRelu, kGelu, kGeluTanh, kAdd, kSwiglu };
 /// of a group rounded to 8 bits (formats/group_product-inl.h): the same bits on
 /// all targets. `finish` comes after. So a row has the same bits alone or among
 /// others, for any executor; work is split over outputs and rows, never over k.
-/// Allocates nothing; takes up to 256 KiB of the stack. Thread-safe. Throws
+/// Allocates nothing; takes up to 128 KiB of the stack. Thread-safe. Throws
 /// ShapeError for negative rows. A stride that is no multiple of 1024 floats
 /// avoids cache conflicts.
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,

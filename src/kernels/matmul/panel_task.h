@@ -20,8 +20,6 @@ struct PanelTask {
 };
 
 inline constexpr int64_t kRowChunk = 48;  // a multiple of every tile height
-// Rows of a task whose inputs are rounded once for several panels.
-inline constexpr int64_t kSharedRows = 96;
 inline constexpr int64_t kDepth = 128;
 // Distance in bytes between a single row's weights and those it prefetches:
 // memory answers within some 2 KiB of its stream, and huge pages let the

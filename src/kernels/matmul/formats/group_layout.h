@@ -19,8 +19,8 @@ namespace tarn {
 /// What is added to 8-bit codes: products multiply unsigned bytes.
 inline constexpr int kByteOffset = 128;
 
-/// Panels that many rows meet together: 8 of 64 outputs, whose sums for 96 rows
-/// (192 KiB) fit into the second-level cache.
+/// Panels that many rows meet together: 8 of 64 outputs, whose sums for 48 rows
+/// (96 KiB) fit into the second-level cache.
 inline constexpr int64_t kPanelsTogether = 8;
 
 /// Inputs of one stored vector, and its bytes for a whole panel.

@@ -8,9 +8,9 @@
 // target; group_product_ref.h is the definition.
 //
 // One row reads panels as they are stored, at the speed of memory. Many rows
-// unpack a group of a panel once (16 KiB at most, in L1) for up to kSharedRows
+// unpack a group of a panel once (16 KiB at most, in L1) for up to kRowChunk
 // rows, and round kBlockInputs of their inputs once for up to kPanelsTogether
-// panels, whose sums (24 KiB a panel) stay in the second-level cache.
+// panels, whose sums (12 KiB a panel) stay in the second-level cache.
 
 #if defined(TARN_KERNELS_MATMUL_GROUP_PRODUCT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -147,15 +147,18 @@ HWY_INLINE void RowTimesGroup(const uint8_t* HWY_RESTRICT x, GroupHead head,
     if constexpr (Dot::kShortSteps == 0) {
       RowStripes<K, kVectors>(x, group + j * 4, 0, stripes, fetch, acc);
     } else {
+      // The first sums apart: a group of 32 then has no others to keep.
       constexpr int64_t kEach = Dot::kShortSteps / K::kParts;
-      for (int64_t s = 0; s < stripes; s += kEach) {
+      const auto add = [&](int64_t s) HWY_ATTR {
         VI sums[kVectors];
         for (int v = 0; v < kVectors; ++v) sums[v] = hn::Zero(di);
         RowStripes<K, kVectors>(x, group + j * 4, s, s + kEach, fetch, sums);
         for (int v = 0; v < kVectors; ++v) {
           acc[v] = Dot::Widen(acc[v], sums[v]);
         }
-      }
+      };
+      add(0);
+      for (int64_t s = kEach; s < stripes; s += kEach) add(s);
     }
     const VF scale = hn::Set(d, head.scale), sum = hn::Set(d, head.sum);
     HWY_UNROLL(8)
@@ -272,7 +275,8 @@ HWY_INLINE void GroupTile(const RoundedRows x, const UnpackedGroup& w,
   if constexpr (Dot::kShortSteps == 0) {
     TileSteps<K, kRows, kVectors>(x, steps, 0, w.count, acc);
   } else {
-    for (int64_t s = 0; s < w.count; s += Dot::kShortSteps) {
+    // As in RowTimesGroup.
+    const auto add = [&](int64_t s) HWY_ATTR {
       VI sums[kRows][kVectors];
       HWY_UNROLL(6)
       for (int r = 0; r < kRows; ++r) {
@@ -287,6 +291,10 @@ HWY_INLINE void GroupTile(const RoundedRows x, const UnpackedGroup& w,
           acc[r][v] = Dot::Widen(acc[r][v], sums[r][v]);
         }
       }
+    };
+    add(0);
+    for (int64_t s = Dot::kShortSteps; s < w.count; s += Dot::kShortSteps) {
+      add(s);
     }
   }
   HWY_UNROLL(6)
@@ -323,10 +331,9 @@ HWY_NOINLINE void GroupTiles(const RoundedRows& x, int64_t rows,
                              const UnpackedGroup& w, int64_t columns,
                              float* c) {
   constexpr int kWide = kManyRegisters ? 4 : 2;
-  constexpr int kTall = 6;
   int64_t r = 0;
-  for (; r + kTall <= rows; r += kTall) {
-    GroupTileRow<K, kTall, kWide>(x.From(r), w, columns, c + r * kPanel);
+  for (; r + 6 <= rows; r += 6) {
+    GroupTileRow<K, 6, kWide>(x.From(r), w, columns, c + r * kPanel);
   }
   for (; r + 2 <= rows; r += 2) {
     GroupTileRow<K, 2, 4>(x.From(r), w, columns, c + r * kPanel);
@@ -375,18 +382,18 @@ HWY_NOINLINE UnpackedGroup UnpackGroup(const uint8_t* HWY_RESTRICT group,
 }
 
 // Rows [row, row + rows) times panels [panel, panel + panels), at most
-// kSharedRows and kPanelsTogether.
+// kRowChunk and kPanelsTogether.
 template <class K>
 HWY_NOINLINE void MultiplyGroupBlock(const PanelTask& task, int64_t row,
                                      int64_t rows, int64_t panel,
                                      int64_t panels) {
   constexpr int64_t kHeads = RoundedRows::kHeads;
   constexpr int64_t kStride = K::InputBytes(kBlockInputs);
-  HWY_ALIGN float sums[kPanelsTogether * kSharedRows * kPanel];
-  HWY_ALIGN uint8_t codes[kSharedRows * kStride];
+  HWY_ALIGN float sums[kPanelsTogether * kRowChunk * kPanel];
+  HWY_ALIGN uint8_t codes[kRowChunk * kStride];
   HWY_ALIGN uint8_t unpacked[kBlockInputs / K::Dot::kStepInputs * kStripeBytes];
   HWY_ALIGN float scales[2 * kPanel];
-  GroupHead heads[kSharedRows * kHeads];
+  GroupHead heads[kRowChunk * kHeads];
   const WeightMatrix& w = *task.w;
   const GroupScheme& scheme = *w.FormatAt(panel).scheme;
   const int64_t group = scheme.group, group_bytes = GroupBytes(scheme);
@@ -450,10 +457,10 @@ void MultiplyGroups(const PanelTask& task) {
                           .residual = y});
     return;
   }
-  for (int64_t r = task.row_begin; r < task.row_end; r += kSharedRows) {
+  for (int64_t r = task.row_begin; r < task.row_end; r += kRowChunk) {
     for (int64_t p = task.panel_begin; p < task.panel_end;
          p += kPanelsTogether) {
-      MultiplyGroupBlock<K>(task, r, std::min(kSharedRows, task.row_end - r), p,
+      MultiplyGroupBlock<K>(task, r, std::min(kRowChunk, task.row_end - r), p,
                             std::min(kPanelsTogether, task.panel_end - p));
     }
   }
