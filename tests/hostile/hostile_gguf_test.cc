@@ -56,11 +56,7 @@ std::map<std::string, Original> Originals() {
     const size_t end =
         original.header.size() + root.at("data_bytes").get<size_t>();
     Rng rng(3);
-<<<<<<< HEAD
     while (original.file.size() < end) {
-=======
-    for (int64_t n = root.at("data_bytes"); n > 0; n -= 4) {
->>>>>>> gguf-a
       // Below 0: so are the rates of recurrences.
       const float number = -static_cast<float>(1 + rng.Below(500)) / 1000;
       original.file.append(reinterpret_cast<const char*>(&number), 4);
