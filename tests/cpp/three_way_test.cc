@@ -756,7 +756,8 @@ TEST(ThreeWay, SoftmaxForms) {
 }
 
 TEST(ThreeWay, ParallelMixers) {
-  CompareAll(ParallelConfigs(), "parallel mixers", 3e-5);
+  // Norms after the sum enlarge what the delta rule rounds.
+  CompareAll(ParallelConfigs(), "parallel mixers", 6e-5);
   std::vector<ModelConfig> classifiers;
   for (const char* layers : {"linear+full",
                              "full:n_heads=2:branch_factor=3+"

@@ -24,8 +24,11 @@ namespace HWY_NAMESPACE {
 //   Load(row, i)       entries [i, i + Lanes) of a row; i a multiple of Lanes
 //   Part(row, i, n)    n < Lanes entries, zeros in the other lanes
 //   Words(i)           words of a row before entry i: for prefetching
+//   kIsFloat           whether words are entries
 
 struct F32CacheRows {
+  static constexpr bool kIsFloat = true;
+
   static HWY_INLINE VF Load(const float* row, int64_t i) {
     return hn::LoadU(DF(), row + i);
   }
@@ -36,6 +39,8 @@ struct F32CacheRows {
 };
 
 struct BF16CacheRows {
+  static constexpr bool kIsFloat = false;
+
   static HWY_INLINE VF Load(const float* row, int64_t i) {
     return LoadVector<DType::kBF16>(DF(),
                                     reinterpret_cast<const uint16_t*>(row) + i);
@@ -50,6 +55,8 @@ struct BF16CacheRows {
 };
 
 struct Int8CacheRows {
+  static constexpr bool kIsFloat = false;
+
   using DI8 = hn::Rebind<int8_t, DF>;
   using DI32 = hn::Rebind<int32_t, DF>;
   static_assert(kCacheBlock % static_cast<int64_t>(hn::MaxLanes(DF())) == 0,

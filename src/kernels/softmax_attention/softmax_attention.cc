@@ -151,17 +151,20 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
                             int64_t first, int64_t columns, float factor,
                             const Ahead<kStreams>& ahead, float* out) {
   const DF d;
+  // Rows of float32 begin at their first column, which saves an index.
+  const int64_t from = Rows::kIsFloat ? 0 : first;
+  const float* values = cache.values + (Rows::kIsFloat ? first : 0);
   VF even[kVectors], odd[kVectors];
   HWY_UNROLL(4)
   for (int i = 0; i < kVectors; ++i) even[i] = odd[i] = hn::Zero(d);
   int64_t j = 0;
   for (; j + 2 <= cache.seq_len; j += 2) {
-    const float* row = cache.values + j * cache.value_stride;
+    const float* row = values + j * cache.value_stride;
     ahead.Fetch(j, 2);
     const VF p0 = hn::Set(d, p[j]), p1 = hn::Set(d, p[j + 1]);
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
-      const int64_t column = first + i * kLanes, valid = columns - i * kLanes;
+      const int64_t column = from + i * kLanes, valid = columns - i * kLanes;
       even[i] = hn::MulAdd(p0, LoadColumns<Rows>(row, column, valid), even[i]);
       odd[i] = hn::MulAdd(
           p1, LoadColumns<Rows>(row + cache.value_stride, column, valid),
@@ -173,10 +176,10 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   for (int i = 0; i < kVectors; ++i) {
     const int64_t valid = columns - i * kLanes;
     if (last) {
-      const float* row = cache.values + j * cache.value_stride;
-      even[i] = hn::MulAdd(hn::Set(d, p[j]),
-                           LoadColumns<Rows>(row, first + i * kLanes, valid),
-                           even[i]);
+      const float* row = values + j * cache.value_stride;
+      even[i] =
+          hn::MulAdd(hn::Set(d, p[j]),
+                     LoadColumns<Rows>(row, from + i * kLanes, valid), even[i]);
     }
     const VF o = hn::Mul(hn::Add(even[i], odd[i]), hn::Set(d, factor));
     if (valid >= kLanes) {
