@@ -73,6 +73,12 @@ std::vector<NamedPrecision> Precise(const GatedForm& form) {
     all.emplace_back("decay_projection.weight", Precision::kFloat);
   }
   if (form.delta) all.emplace_back("beta_projection.weight", Precision::kFloat);
+  if (form.mapped) {  // K x K, of all heads
+    for (const char* map :
+         {"query_map", "query_factor", "key_map", "key_factor"}) {
+      all.emplace_back(StrCat(map, "_projection.weight"), Precision::kFloat);
+    }
+  }
   return all;
 }
 
