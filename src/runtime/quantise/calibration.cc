@@ -254,9 +254,11 @@ void Calibration::RoundMatrix(Watched& watched, size_t index) {
     executor_.ParallelFor(tasks, [&](int64_t task, int) {
       const int64_t begin = task * kRowsAtOnce;  // in the part
       const int64_t count = std::min(kRowsAtOnce, part.rows - begin);
-      const float* numbers = whole.data() + begin * matrix.inputs;
+      const float* numbers = nullptr;
       std::vector<float> some;
-      if (each == 1) {
+      if (each > 1) {
+        numbers = whole.data() + begin * matrix.inputs;
+      } else {
         some.resize(static_cast<size_t>(count * matrix.inputs));
         source_->ReadRows(tensor,
                           {part.first + begin, part.first + begin + count},
