@@ -312,15 +312,16 @@ std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config) {
     all[StrCat(table, ".weight")] = Precision::kByte;
   }
   // Which mixers and parts the layers have repeats with the pattern.
-  const int64_t period = static_cast<int64_t>(
-      std::max<size_t>(1, finished.layers.size()));
+  const int64_t period =
+      static_cast<int64_t>(std::max<size_t>(1, finished.layers.size()));
   std::vector<ModelConfig> views;
   for (int64_t i = 0; finished.HasAttention() && i < period; ++i) {
     views.push_back(LayerView(finished, i));
   }
   const auto add = [&](const std::string& prefix,
                        const std::vector<NamedPrecision>& precise) {
-    for (const auto& [name, precision] : precise) all[prefix + name] = precision;
+    for (const auto& [name, precision] : precise)
+      all[prefix + name] = precision;
   };
   const auto stack = [&](const std::string& prefix, const char* mixer,
                          int64_t layers) {

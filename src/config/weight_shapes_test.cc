@@ -292,6 +292,8 @@ ModelConfig Layered(const std::string& layers) {
   config.d_key = config.d_value = 8;
   config.positions = Positions::kNone;
   config.layers = LayersFromText(layers);
+  SetConfigField(config, "d_shared", "8");
+  SetConfigField(config, "shared_gate", "true");
   config.n_layers = static_cast<int64_t>(config.layers.size());
   FinishConfig(config);
   return config;
@@ -306,7 +308,7 @@ TEST(WeightPrecisionsTest, AreThoseOfTensorsThatLayersHave) {
   for (const char* layer :
        {"retnet", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "mamba1",
         "rwkv6", "rwkv7:value_residual=true", "mlstm", "rg-lru",
-        "gdn:feed_forward=moe:d_shared=8:shared_gate=true"}) {
+        "gdn:feed_forward=moe"}) {
     // The second layer reads what the first hands on.
     const ModelConfig config = Layered(StrCat(layer, ",", layer));
     for (int64_t i = 0; i < 2; ++i) {

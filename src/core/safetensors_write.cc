@@ -90,11 +90,10 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& order,
     for (const int64_t size : tensor->shape) {
       shape += StrCat(shape.empty() ? "" : ",", size);
     }
-    text += StrCat(separator, JsonText(tensor->name, "tensor name"),
-                   ":{\"dtype\":\"",
-                   tensor->is_bytes ? "U8" : DTypeName(tensor->dtype),
-                   "\",\"shape\":[",
-                   shape, "],\"data_offsets\":[", begin, ",", end, "]}");
+    text += StrCat(
+        separator, JsonText(tensor->name, "tensor name"), ":{\"dtype\":\"",
+        tensor->is_bytes ? "U8" : DTypeName(tensor->dtype), "\",\"shape\":[",
+        shape, "],\"data_offsets\":[", begin, ",", end, "]}");
     separator = ",";
     begin = end;
   }

@@ -21,7 +21,7 @@ class ModelPath final : public TextFiles {
  public:
   ModelPath(std::string path);  // NOLINT: implicit, paths are texts
   ModelPath(const char* path) : ModelPath(std::string(path)) {}  // NOLINT
-  ModelPath(const std::filesystem::path& path)  // NOLINT
+  ModelPath(const std::filesystem::path& path)                   // NOLINT
       : ModelPath(path.string()) {}
 
   const std::string& path() const override;

@@ -38,9 +38,9 @@ class SafetensorsSource final : public WeightSource {
     for (const OpenShard& shard : shards_) {
       for (const TensorEntry& entry : shard.file.tensors()) {
         places_.push_back({&shard, &entry});
-        tensors.push_back({entry.name, entry.shape,
-                           entry.is_bytes ? &kBytesEncoding
-                                          : &EncodingOf(entry.dtype)});
+        tensors.push_back(
+            {entry.name, entry.shape,
+             entry.is_bytes ? &kBytesEncoding : &EncodingOf(entry.dtype)});
       }
     }
     SetTensors(std::move(tensors));

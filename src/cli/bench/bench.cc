@@ -286,7 +286,8 @@ int Bench(int argc, char** argv) {
     for (const std::string& weights : flags.weights) {
       for (const std::string& cache : flags.caches) {
         if (stopped()) break;
-        RunModel(flags, {static_cast<int>(threads), weights, flags.exact, cache},
+        RunModel(flags,
+                 {static_cast<int>(threads), weights, flags.exact, cache},
                  stopped, report);
       }
     }

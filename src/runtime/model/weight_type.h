@@ -9,10 +9,10 @@
 
 namespace tarn {
 
-/// One of the weight formats, or what the files suggest: tensors that are stored
-/// in groups stay as they are, and others are held as float32 (weight_plan.h).
-/// The words are "auto" and those of WeightFormats(); any other format that a
-/// caller has will do as well.
+/// One of the weight formats, or what the files suggest: tensors that are
+/// stored in groups stay as they are, and others are held as float32
+/// (weight_plan.h). The words are "auto" and those of WeightFormats(); any
+/// other format that a caller has will do as well.
 class WeightType {
  public:
   static const WeightType kAuto, kF32, kBF16;

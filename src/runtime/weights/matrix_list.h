@@ -10,8 +10,8 @@
 
 namespace tarn {
 
-/// Tensors that are rows of one matrix, hence meet the same input; or one tensor
-/// that is several matrices, which may not.
+/// Tensors that are rows of one matrix, hence meet the same input; or one
+/// tensor that is several matrices, which may not.
 struct ListedMatrix {
   std::vector<std::string> tensors;
   int64_t inputs = 0;

@@ -66,10 +66,10 @@ void Packer::SetRows(const WeightTensor& tensor, int64_t from, int64_t first,
   const size_t floats = static_cast<size_t>(rows * matrix.inputs());
   // A block in groups takes fewer bytes, but for rows shorter than a group.
   const size_t wanted = std::max<size_t>(
-      floats, static_cast<size_t>(rows * tensor.encoding->Bytes(
-                                             matrix.inputs())) /
-                      sizeof(float) +
-                  1);
+      floats,
+      static_cast<size_t>(rows * tensor.encoding->Bytes(matrix.inputs())) /
+              sizeof(float) +
+          1);
   if (block.size() < wanted) block.resize(wanted);
   // A tensor [count, outputs, inputs] is read by whole outputs.
   const int64_t each = tensor.columns() / matrix.inputs();

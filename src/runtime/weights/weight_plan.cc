@@ -15,9 +15,9 @@ constexpr GroupScheme kByteScheme = {kByteBits, 64, false};
 const WeightFormat& Holding(const GroupScheme& scheme) {
   const WeightFormat* format = FormatOf(scheme);
   if (format == nullptr) {
-    throw ArgumentError("WeightPlan: scheme", "one of GroupFormats()",
-                        StrCat(scheme.bits, " bits in groups of ",
-                               scheme.group));
+    throw ArgumentError(
+        "WeightPlan: scheme", "one of GroupFormats()",
+        StrCat(scheme.bits, " bits in groups of ", scheme.group));
   }
   return *format;
 }

@@ -13,8 +13,9 @@ namespace tarn {
 /// The formats of a model's tensors, where it holds them in matrices. A format
 /// of groups holds most matrices, with smaller groups where that takes fewer
 /// bytes (FittingScheme of group_encodings.h); what needs more
-/// (WeightPrecisions of model_config.h) is held in int8 or float32. A tensor that is stored in groups
-/// of as many bits as asked for keeps its own scheme: no number changes.
+/// (WeightPrecisions of model_config.h) is held in int8 or float32. A tensor
+/// that is stored in groups of as many bits as asked for keeps its own scheme:
+/// no number changes.
 class WeightPlan {
  public:
   /// wanted: null for what the source suggests: tensors in groups keep their

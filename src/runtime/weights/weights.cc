@@ -38,8 +38,8 @@ PartNorms MakeNorms(ModelTensors& tensors, const std::string& name,
       return {{}, MakeNorm(tensors, name, config), {}};
     case tarn::Norm::kBoth: {
       NormWeights before = MakeNorm(tensors, name, config);
-      return {std::move(before), MakeNorm(tensors, name + "_after", config),
-              {}};
+      return {
+          std::move(before), MakeNorm(tensors, name + "_after", config), {}};
     }
     case tarn::Norm::kNone:
       break;
@@ -83,8 +83,8 @@ CrossWeights MakeCross(ModelTensors& tensors, const ModelConfig& config,
   w.key_value = tensors.Matrix({Linear(name + "key_projection", keys),
                                 Linear(name + "value_projection", values)},
                                config.d_model);
-  w.out = tensors.Matrix({Linear(name + "out_projection", config.d_model)},
-                         values);
+  w.out =
+      tensors.Matrix({Linear(name + "out_projection", config.d_model)}, values);
   return w;
 }
 
@@ -255,8 +255,8 @@ std::string MissingText(const std::vector<std::string>& missing,
 double StoredBytes(const WeightSource& source) {
   double bytes = 0;
   for (const WeightTensor& tensor : source.tensors()) {
-    bytes += static_cast<double>(
-        std::max(tensor.bytes(), 2 * tensor.elements()));
+    bytes +=
+        static_cast<double>(std::max(tensor.bytes(), 2 * tensor.elements()));
   }
   return bytes;
 }
@@ -343,7 +343,8 @@ Weights PackWeights(const WeightSource& source, const ModelConfig& config,
       continue;
     }
     numbers += static_cast<double>(tensor.numbers);
-    bytes += BytesPerWeight(*tensor.format) * static_cast<double>(tensor.numbers);
+    bytes +=
+        BytesPerWeight(*tensor.format) * static_cast<double>(tensor.numbers);
   }
   w.bytes_per_weight = numbers > 0 ? bytes / numbers : 0;
   return w;

@@ -62,7 +62,7 @@ struct Weights {
   StackWeights encoder;  // reads whole sequences; empty in a language model
   WeightMatrix head;     // [vocab or n_classes, d_model], untied only
   int64_t parameters = 0;
-  int64_t bytes = 0;  // as held, padding included
+  int64_t bytes = 0;             // as held, padding included
   std::vector<HeldTensor> held;  // in matrices, in the order of packing
   // Of the matrices that a step reads, on average and without padding.
   double bytes_per_weight = 0;

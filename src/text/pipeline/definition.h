@@ -34,7 +34,7 @@ struct PipelineDefinition {
   PieceModelKind model = PieceModelKind::kBpe;
   BpeRules bpe;  // kUnigram, kScores: `unknown` and `byte_fallback` only
   std::vector<BpeMerge> merges;  // kBpe, by rank
-  std::vector<double> scores;    // kUnigram: of the model's ids; kScores: of all
+  std::vector<double> scores;  // kUnigram: of the model's ids; kScores: of all
 
   /// The file's parts in JSON, to write them again: normalizer, pre_tokenizer,
   /// post_processor, decoder, and the model without vocabulary and merges.

@@ -59,11 +59,11 @@ int32_t TextIndex::Find(std::string_view text) const {
 }
 
 int32_t TextIndex::FindLeft(std::string_view text) const {
-  const auto found = std::lower_bound(
-      left_.begin(), left_.end(), text,
-      [this](int32_t id, std::string_view wanted) {
-        return texts_[static_cast<size_t>(id)] < wanted;
-      });
+  const auto found =
+      std::lower_bound(left_.begin(), left_.end(), text,
+                       [this](int32_t id, std::string_view wanted) {
+                         return texts_[static_cast<size_t>(id)] < wanted;
+                       });
   return found == left_.end() || texts_[static_cast<size_t>(*found)] != text
              ? -1
              : *found;

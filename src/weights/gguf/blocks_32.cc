@@ -175,9 +175,9 @@ constexpr GroupScheme kQ41Scheme = {4, 32, true};
 
 const Encoding kQ80Encoding = Written<Q80Block>("Q8_0", kQ80Scheme);
 const Encoding kQ40Encoding = Written<Q40Block>("Q4_0", kQ40Scheme);
-const Encoding kQ41Encoding = {
-    "Q4_1",  Q41Block::kNumbers, Q41Block::kBytes, WidenBlocks<Q41Block>,
-    nullptr, &kQ41Scheme};
+const Encoding kQ41Encoding = {"Q4_1",           Q41Block::kNumbers,
+                               Q41Block::kBytes, WidenBlocks<Q41Block>,
+                               nullptr,          &kQ41Scheme};
 const Encoding kQ50Encoding = Read<Q50Block>("Q5_0");
 const Encoding kQ51Encoding = Read<Q51Block>("Q5_1");
 const Encoding kIq4NlEncoding = Read<Iq4NlBlock>("IQ4_NL");

@@ -40,8 +40,8 @@ void Narrow(const float* from, int64_t numbers, uint8_t* to) {
 
 template <const GroupScheme& scheme>
 Encoding Made(const char* name) {
-  return {name,           scheme.group, scheme.BlockBytes(), Widen<scheme>,
-          Narrow<scheme>, &scheme};
+  return {name,          scheme.group,   scheme.BlockBytes(),
+          Widen<scheme>, Narrow<scheme>, &scheme};
 }
 
 }  // namespace
@@ -65,12 +65,12 @@ const Encoding& GroupEncoding(const GroupScheme& scheme) {
   for (const Encoding& encoding : GroupEncodings()) {
     if (*encoding.scheme == scheme) return encoding;
   }
-  throw ArgumentError("group scheme",
-                      "8 bits, or 4 bits with or without a minimum, in groups "
-                      "of 32, 64 or 128",
-                      StrCat(scheme.bits, " bits, ",
-                             scheme.minimum ? "a minimum, " : "", "groups of ",
-                             scheme.group));
+  throw ArgumentError(
+      "group scheme",
+      "8 bits, or 4 bits with or without a minimum, in groups "
+      "of 32, 64 or 128",
+      StrCat(scheme.bits, " bits, ", scheme.minimum ? "a minimum, " : "",
+             "groups of ", scheme.group));
 }
 
 std::optional<GroupScheme> FittingScheme(GroupScheme scheme,

@@ -23,10 +23,10 @@ const Encoding& GroupEncoding(const GroupScheme& scheme);
 /// Null for other names.
 const Encoding* FindGroupEncoding(std::string_view name);
 
-/// The scheme, or the same with a smaller group, in which a tensor of this shape
-/// takes the fewest bytes: rows that do not fill their last group waste the
-/// rest. Nothing for a tensor of more than two axes whose rows are whole groups
-/// of no size, or of one axis.
+/// The scheme, or the same with a smaller group, in which a tensor of this
+/// shape takes the fewest bytes: rows that do not fill their last group waste
+/// the rest. Nothing for a tensor of more than two axes whose rows are whole
+/// groups of no size, or of one axis.
 std::optional<GroupScheme> FittingScheme(GroupScheme scheme,
                                          const std::vector<int64_t>& shape);
 

@@ -18,9 +18,8 @@ struct Part {
 };
 
 std::vector<Part> PartsOf(const WeightTensor& tensor) {
-  std::vector<Part> parts = {
-      {kCodesEnd, &kBytesEncoding, CodesShape(tensor)},
-      {kScalesEnd, &kF16Encoding, ScalesShape(tensor)}};
+  std::vector<Part> parts = {{kCodesEnd, &kBytesEncoding, CodesShape(tensor)},
+                             {kScalesEnd, &kF16Encoding, ScalesShape(tensor)}};
   if (tensor.encoding->scheme->minimum) {
     parts.push_back({kMinimaEnd, &kF16Encoding, ScalesShape(tensor)});
   }

@@ -48,10 +48,9 @@ struct Groups {
         }
         for (int64_t i = 0; i < s.group * s.bits / 8; ++i) {
           codes.push_back(static_cast<uint8_t>(
-              s.bits == 8
-                  ? q[static_cast<size_t>(i)]
-                  : q[static_cast<size_t>(i)] |
-                        q[static_cast<size_t>(i + s.group / 2)] << 4));
+              s.bits == 8 ? q[static_cast<size_t>(i)]
+                          : q[static_cast<size_t>(i)] |
+                                q[static_cast<size_t>(i + s.group / 2)] << 4));
         }
         const float d = F16ToF32(scales.back()), m = F16ToF32(minima.back());
         for (int64_t i = 0; i < s.group && b * s.group + i < columns; ++i) {
@@ -84,14 +83,15 @@ File FileOf(std::vector<Groups> given) {
   for (const Groups& groups : all) {
     std::vector<int64_t> codes = groups.shape, scales = groups.shape;
     scales.back() = groups.blocks();
-    codes.back() = groups.blocks() * groups.scheme.group * groups.scheme.bits / 8;
+    codes.back() =
+        groups.blocks() * groups.scheme.group * groups.scheme.bits / 8;
     file.tensors.push_back({groups.name + ".codes", DType::kF32, codes,
                             groups.codes.data(), true});
-    file.tensors.push_back({groups.name + ".scales", DType::kF16, scales,
-                            groups.scales.data()});
+    file.tensors.push_back(
+        {groups.name + ".scales", DType::kF16, scales, groups.scales.data()});
     if (groups.scheme.minimum) {
-      file.tensors.push_back({groups.name + ".minima", DType::kF16, scales,
-                              groups.minima.data()});
+      file.tensors.push_back(
+          {groups.name + ".minima", DType::kF16, scales, groups.minima.data()});
     }
     list.push_back({groups.name, groups.shape, &GroupEncoding(groups.scheme)});
   }
@@ -101,10 +101,9 @@ File FileOf(std::vector<Groups> given) {
 
 void Write(const std::string& path, const File& file) {
   WriteSafetensors(path, file.tensors,
-                   file.note.empty()
-                       ? std::map<std::string, std::string>{}
-                       : std::map<std::string, std::string>{
-                             {kQuantisedKey, file.note}});
+                   file.note.empty() ? std::map<std::string, std::string>{}
+                                     : std::map<std::string, std::string>{
+                                           {kQuantisedKey, file.note}});
 }
 
 std::vector<GroupScheme> Schemes() {
@@ -145,7 +144,7 @@ TEST(FittingScheme, TakesTheFewestBytes) {
   EXPECT_EQ(group(32, {5, 1}), 32);
   EXPECT_EQ(group(64, {5, 64}), 64);
   EXPECT_EQ(group(64, {5, 128}), 64);
-  EXPECT_EQ(group(64, {5, 96}), 32);   // 54 bytes a row, 68 with 64
+  EXPECT_EQ(group(64, {5, 96}), 32);    // 54 bytes a row, 68 with 64
   EXPECT_EQ(group(128, {5, 192}), 64);  // 102, 132 with 128
   EXPECT_EQ(group(128, {5, 1000}), 128);
   EXPECT_EQ(group(64, {2, 5, 96}), 32);
@@ -186,8 +185,7 @@ TEST(QuantisedSource, GivesTheNumbersOfEveryScheme) {
         }
       }
       // Blocks are those of the scheme: head, then codes.
-      std::vector<uint8_t> row(
-          static_cast<size_t>(scheme.RowBytes(columns)));
+      std::vector<uint8_t> row(static_cast<size_t>(scheme.RowBytes(columns)));
       source->ReadStoredRows(w, {4, 5}, row.data());
       for (int64_t b = 0; b < groups.blocks(); ++b) {
         const uint8_t* block = row.data() + b * scheme.BlockBytes();
@@ -351,8 +349,9 @@ class HostileGroups : public ::testing::Test {
 
 TEST_F(HostileGroups, PartsThatAreNotThereOrDifferent) {
   for (size_t part = 0; part < 3; ++part) {
-    Refused([&](File& file) { file.tensors.erase(file.tensors.begin() + part); },
-            "no such tensor");
+    Refused(
+        [&](File& file) { file.tensors.erase(file.tensors.begin() + part); },
+        "no such tensor");
     Refused([&](File& file) { file.tensors[part].name = "other"; },
             "no such tensor");
   }
@@ -435,12 +434,12 @@ TEST_F(HostileGroups, ScalesThatAreNoNumbers) {
 // Each shard has a note of its own tensors.
 TEST(QuantisedShards, AreJoined) {
   const TemporaryFolder folder;
-  const Groups a("a", {8, 64, false}, {3, 70}, 1), b("b", {4, 32, false}, {2, 5}, 2);
+  const Groups a("a", {8, 64, false}, {3, 70}, 1),
+      b("b", {4, 32, false}, {2, 5}, 2);
   Write(folder / "one.safetensors", FileOf({a}));
   Write(folder / "two.safetensors", FileOf({b}));
-  WriteFileAtomically(
-      folder / "model.safetensors.index.json",
-      R"({"weight_map": {"a.codes": "one.safetensors",
+  WriteFileAtomically(folder / "model.safetensors.index.json",
+                      R"({"weight_map": {"a.codes": "one.safetensors",
           "a.scales": "one.safetensors", "b.codes": "two.safetensors",
           "b.scales": "two.safetensors"}})");
   const auto source = OpenWeightSource(folder.path()).Take();

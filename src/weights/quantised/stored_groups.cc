@@ -128,8 +128,9 @@ void JoinBlocks(const GroupScheme& scheme, int64_t count, const uint8_t* codes,
 std::string QuantisedText(const std::vector<WeightTensor>& tensors) {
   Json text = Json::object();
   for (const WeightTensor& tensor : tensors) {
-    text[tensor.name] = {{"scheme", GroupEncoding(*tensor.encoding->scheme).name},
-                         {"shape", tensor.shape}};
+    text[tensor.name] = {
+        {"scheme", GroupEncoding(*tensor.encoding->scheme).name},
+        {"shape", tensor.shape}};
   }
   return text.dump();
 }
