@@ -17,7 +17,7 @@ namespace {
 
 // Of second moments that are taken in one pass over a layer.
 constexpr int64_t kMomentBytes = int64_t{1} << 30;
-constexpr int64_t kRowsAtOnce = 32;  // of weights, for each worker
+constexpr int64_t kRowsAtOnce = 16;  // of weights, for each worker
 
 // The layer of a tensor "layers.3.attention...."; -1: none.
 int64_t LayerOf(std::string_view name) {
@@ -94,7 +94,7 @@ class OverlaySource final : public WeightSource {
 // have rows that are rounded.
 class Calibration::Watched final : public Packer {
  public:
-  // A tensor, or one of its `several` matrices, as rows of a matrix.
+  // A tensor, or a part of it that is one of several matrices.
   struct Part {
     std::string tensor;
     int64_t first = 0, rows = 0;  // rows of `inputs` numbers of the tensor
@@ -242,22 +242,36 @@ void Calibration::RoundMatrix(Watched& watched, size_t index) {
     const int64_t each = tensor.columns() / matrix.inputs;
     std::vector<uint8_t>& blocks = made_[part.tensor];
     blocks.resize(static_cast<size_t>(tensor.rows() * each * bytes));
+    const WeightRange all = {part.first / each,
+                             (part.first + part.rows) / each};
     // A tensor of several matrices is read by whole ones.
-    const int64_t rows = std::max(kRowsAtOnce / each, int64_t{1}) * each;
-    const int64_t tasks = (part.rows + rows - 1) / rows;
+    std::vector<float> whole;
+    if (each > 1) {
+      whole.resize(static_cast<size_t>(part.rows * matrix.inputs));
+      source_->ReadRows(tensor, all, whole.data());
+    }
+    const int64_t tasks = (part.rows + kRowsAtOnce - 1) / kRowsAtOnce;
     executor_.ParallelFor(tasks, [&](int64_t task, int) {
-      const int64_t begin = part.first + task * rows;
-      const int64_t count = std::min(rows, part.first + part.rows - begin);
-      std::vector<float> numbers(static_cast<size_t>(count * matrix.inputs));
-      source_->ReadRows(tensor, {begin / each, (begin + count) / each},
-                        numbers.data());
-      uint8_t* to = blocks.data() + begin * bytes;
-      compensation.Round(numbers.data(), count, scheme, to);
-      for (int64_t r = 0; r < count / each; ++r) {
-        RequireRounded(*source_, tensor, begin / each + r, encoding,
-                       to + r * each * bytes);
+      const int64_t begin = task * kRowsAtOnce;  // in the part
+      const int64_t count = std::min(kRowsAtOnce, part.rows - begin);
+      const float* numbers = nullptr;
+      std::vector<float> some;
+      if (each > 1) {
+        numbers = whole.data() + begin * matrix.inputs;
+      } else {
+        some.resize(static_cast<size_t>(count * matrix.inputs));
+        source_->ReadRows(tensor,
+                          {part.first + begin, part.first + begin + count},
+                          some.data());
+        numbers = some.data();
       }
+      compensation.Round(numbers, count, scheme,
+                         blocks.data() + (part.first + begin) * bytes);
     });
+    for (int64_t row = all.begin; row < all.end; ++row) {
+      RequireRounded(*source_, tensor, row, encoding,
+                     blocks.data() + row * each * bytes);
+    }
   }
 }
 
