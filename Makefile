@@ -84,7 +84,7 @@ test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
 bench: build ## Every kernel and operator against the machine's limits
 	@TARN_BUILD=$(BUILD) $${TARN_PYTHON:-.venv/bin/python} bench/run.py --kernels
 
-bench-peers: build ## All goals against other implementations (their set-up: 6 minutes, once)
+bench-peers: build ## All goals against other implementations (their set-up: 15 minutes, once)
 	@scripts/bench_setup.sh
 	@TARN_BUILD=$(BUILD) .venv-peers/bin/python bench/run.py --all
 

@@ -1,7 +1,7 @@
-"""Opens a model directory in a fresh process and takes 10 tokens: seconds to the logits
-after them, and the memory that this takes, as one line of JSON.
+"""Opens a model in a fresh process and takes 10 tokens: seconds to the logits after them,
+and the memory that this takes, as one line of JSON. weight_bytes: as float32.
 
-    python bench/published_open.py FOLDER THREADS
+    python bench/published_open.py FOLDER|FILE.gguf THREADS [WEIGHTS]
 """
 
 import json
@@ -20,11 +20,12 @@ def _bytes(key):
 
 
 def main():
-    folder, threads = sys.argv[1], int(sys.argv[2])
+    path, threads = sys.argv[1], int(sys.argv[2])
+    weights = sys.argv[3] if len(sys.argv) > 3 else "f32"
     tokens = runtime.token_array(10)
     before = _bytes("VmRSS")
     wall, cpu = time.perf_counter(), time.process_time()
-    model = runtime.Model(folder, threads)
+    model = runtime.Model(path, threads, weights)
     state = runtime.State(model)
     state.prefill(tokens)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu

@@ -1,17 +1,24 @@
-"""Model directories in the shapes of published models with drawn weights, float32.
+"""Model directories in the shapes of published models with drawn weights, float32 (MIXTURE:
+bfloat16).
 
-transformers' own classes make them, except RWKV-7, of which it has no class. Sizes are
-those of the published config.json files. As a program, makes one of them:
+transformers' own classes make them, except RWKV-7, of which it has no class. All are in
+Hugging Face's form. Sizes are those of the published config.json files. As a program, makes
+one of them in TARN_BENCH_MODELS and prints its path:
 
-    python bench/published_shapes.py NAME FOLDER [--quick]
+    python bench/published_shapes.py NAME [--quick]
 """
 
 import json
+import os
 import pathlib
 import struct
+import subprocess
 import sys
+import tempfile
 
 import models
+
+import native
 
 # The models whose names begin with that of a size are compared by it.
 NAMES = (
@@ -22,6 +29,10 @@ NAMES = (
     "mamba2-780m",
     "qwen3.5-0.8b",
 )
+# Raced against llama.cpp as well: 3 B parameters, of which a token reads 0.4 B and the head.
+# The form is Qwen3-Next's, whose experts are many and small: the hardest products for a CPU.
+# Granite's mixtures would add its Mamba-2 layers, which other models here have.
+MIXTURE = "qwen3-next-3b"
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
@@ -122,12 +133,48 @@ def _granite(transformers, quick):
     return transformers.GraniteMoeHybridForCausalLM(config)
 
 
+def _qwen3_next(transformers, quick):
+    import torch
+
+    sizes = {
+        "vocab_size": 151936,
+        "hidden_size": 1024,
+        "intermediate_size": 3584,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "linear_key_head_dim": 128,
+        "linear_value_head_dim": 128,
+        "linear_num_key_heads": 8,
+        "linear_num_value_heads": 16,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "moe_intermediate_size": 256,
+        "shared_expert_intermediate_size": 256,
+    }
+    if quick:
+        sizes |= {"vocab_size": 512, "hidden_size": 64, "intermediate_size": 128}
+        sizes |= {"num_hidden_layers": 4, "num_attention_heads": 2, "head_dim": 32}
+        sizes |= {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
+        sizes |= {"linear_num_key_heads": 1, "linear_num_value_heads": 2}
+        sizes |= {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
+        sizes |= {"shared_expert_intermediate_size": 64}
+    config = transformers.Qwen3NextConfig(**sizes, **_TOKENS)
+    torch.set_default_dtype(torch.bfloat16)  # 12 GB in float32
+    try:
+        return transformers.Qwen3NextForCausalLM(config)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 _MAKERS = {
     "mamba2-130m": _mamba2(768, 24),
     "lfm2-350m": _lfm2,
     "granite-h-350m": _granite,
     "mamba2-780m": _mamba2(1536, 48),
     "qwen3.5-0.8b": _qwen3_5,
+    MIXTURE: _qwen3_next,
 }
 
 
@@ -136,16 +183,38 @@ def has_class(name):
     return name in _MAKERS
 
 
+def is_bfloat16(name):
+    """Whether the directory's weights are bfloat16, and none float32."""
+    return name == MIXTURE
+
+
 def _rwkv7(path, quick):
+    """A model of tarn's, exported: transformers has no class of the type."""
     import tarn
 
     sizes = {"vocab_size": 65536, "d_model": 1024, "n_layers": 24, "n_heads": 16, "d_ff": 4096}
     if quick:
-        sizes = {"vocab_size": 512, "d_model": 64, "n_layers": 2, "n_heads": 2, "d_ff": 128}
+        sizes = {"vocab_size": 512, "d_model": 64, "n_layers": 2, "n_heads": 1, "d_ff": 128}
     model = tarn.models.LanguageModel(
-        attention="rwkv7", positions="none", feed_forward="channel-mix", **sizes
+        attention="rwkv7",
+        feed_forward="channel-mix",
+        positions="none",
+        norm="pre",
+        norm_kind="layer",
+        input_norm=True,
+        head_bias=False,
+        value_residual=True,
+        gate_rank=64,
+        rate_rank=64,
+        output_gate_rank=128,
+        value_rank=32,
+        **sizes,
     )
-    tarn.save_model(model, path)
+    program = native.ROOT / os.environ.get("TARN_BUILD", "build") / "tarn"
+    with tempfile.TemporaryDirectory(dir=path.parent) as own:
+        tarn.save_model(model, own)
+        words = ["export", own, "--to", "hf", "--type", "rwkv7", "--out", path]
+        subprocess.run([program, *words], check=True, capture_output=True)
 
 
 def folder(name, quick=False):
@@ -153,6 +222,7 @@ def folder(name, quick=False):
     path = models.folder() / f"{'quick-' if quick else ''}{name}"
     if (path / "model.safetensors").is_file():
         return path
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not has_class(name):
         _rwkv7(path, quick)
         return path

@@ -2,7 +2,9 @@
 transformers with tarn's kernels: seconds of a prefill and of a token after it, as one line
 of JSON. A program, since a process has tarn's kernels or has not.
 
-    python bench/published_step.py FOLDER tarn|transformers|accelerated THREADS [--quick]
+    python bench/published_step.py FOLDER tarn|transformers|accelerated THREADS [WEIGHTS] [--quick]
+
+FOLDER may be a file for tarn. WEIGHTS: as --weights of tarn, f32 or bf16 of transformers.
 """
 
 import json
@@ -21,10 +23,10 @@ def _median(call, times):
     return statistics.median(seconds)
 
 
-def _runtime(folder, threads, tokens, fills, steps):
+def _runtime(folder, threads, weights, tokens, fills, steps):
     import runtime_api as runtime
 
-    with runtime.Model(folder, threads) as model:
+    with runtime.Model(folder, threads, weights) as model:
         state = runtime.State(model)
         prompt = runtime.token_array(tokens)
 
@@ -35,14 +37,15 @@ def _runtime(folder, threads, tokens, fills, steps):
         return _median(fill, fills), _median(lambda: state.step(7), steps)
 
 
-def _transformers(folder, threads, tokens, fills, steps):
+def _transformers(folder, threads, weights, tokens, fills, steps):
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
     torch.set_num_threads(threads)
     # Scaled dot-product attention of torch, and logits of the last row alone.
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[weights]
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
     model.eval()
     prompt = torch.tensor([[(i * 7919 + i // 251) % 256 for i in range(tokens)]])
     mamba = model.config.model_type.startswith("mamba")
@@ -57,7 +60,9 @@ def _transformers(folder, threads, tokens, fills, steps):
 
 
 def main():
-    folder, side, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    words = [word for word in sys.argv[1:] if not word.startswith("--")]
+    folder, side, threads = words[0], words[1], int(words[2])
+    weights = words[3] if len(words) > 3 else "f32"
     quick = "--quick" in sys.argv
     if side == "accelerated":
         import tarn
@@ -66,7 +71,7 @@ def main():
     run = _runtime if side == "tarn" else _transformers
     tokens = 64 if quick else 2048
     begun = time.perf_counter(), time.process_time()
-    fill, step = run(folder, threads, tokens, 1, 3 if quick else 20)
+    fill, step = run(folder, threads, weights, tokens, 1, 3 if quick else 20)
     wall, cpu = time.perf_counter() - begun[0], time.process_time() - begun[1]
     print(
         json.dumps({"prefill": fill, "decode": step, "tokens": tokens, "cpu_per_wall": cpu / wall})

@@ -8,6 +8,7 @@ import re
 
 import measures
 import plots
+import race_page
 from plotting import number
 
 _SHAPE = (
@@ -27,6 +28,9 @@ _SHAPE = (
     "width",
     "sets",
     "steps",
+    "weights",
+    "part",
+    "depth",
 )
 
 
@@ -239,7 +243,7 @@ def _first(stored):
 def _goals(stored):
     """The goals by subject, a table a machine."""
     named = [name for names in _SUBJECTS.values() for name in names]
-    rest = tuple(name for name in measures.ALL if name not in named)
+    rest = tuple(name for name in _without_races(measures.ALL) if name not in named)
     for subject, names in (*_SUBJECTS.items(), ("Others", rest)):
         some = {
             target: [tables[name] for name in names if name in tables]
@@ -283,9 +287,14 @@ def _crossings(stored):
         yield f"| {_label(target)} | " + " | ".join(cells) + " |"
 
 
+def _without_races(tables):
+    """Those that README.md shows; the others have a page."""
+    return {name: table for name, table in tables.items() if not race_page.is_race(name)}
+
+
 def _missed(target, tables):
     """How many goals of a target are met and how many are missed."""
-    goals = [goal for table in tables.values() for goal in table["goals"]]
+    goals = [goal for table in _without_races(tables).values() for goal in table["goals"]]
     judged = [goal for goal in goals if goal["holds"] is not None]
     missed = [goal for goal in judged if not goal["holds"]]
     moved = [goal for goal in judged if goal["holds"] and not goal["valid"]]
@@ -390,7 +399,7 @@ def _draw(target, tables, folder):
         f"{target.lower()}-{plot['name']}.svg": plots.draw(plot)
         for table in tables.values()
         for plot in table["plots"]
-    }
+    } | race_page.draw(target, tables)
     for name, svg in drawn.items():
         (folder / name).write_bytes(svg)
     for path in folder.glob(f"{target.lower()}-*.svg"):
@@ -427,6 +436,9 @@ _HOW = [
 ]
 
 
+_RACE_LINK = f" Against llama.cpp: [{race_page.PAGE}]({race_page.PAGE})."
+
+
 def _write_page(path, title, lines):
     path.write_text("\n".join([f"# {title}", "", *_HOW, "", *lines]) + "\n")
 
@@ -444,6 +456,9 @@ def write(folder):
     ]
     missed = [_missed(target, tables) for target, tables in stored.items()]
     figures = [line for target, tables in stored.items() for line in _figures(target, tables)]
+    race = race_page.lines(stored, _label, _GOAL_HEAD, _goal_line)
+    if race:
+        (folder / race_page.PAGE).write_text("\n".join(race) + "\n")
     rows = [
         line
         for target, tables in stored.items()
@@ -456,7 +471,7 @@ def write(folder):
         [
             *_first(stored),
             "",
-            "All measurements: [rows.md](rows.md). Machines:",
+            f"All measurements: [rows.md](rows.md).{_RACE_LINK if race else ''} Machines:",
             "",
             *machines,
             "",

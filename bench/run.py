@@ -109,10 +109,12 @@ def names_of(args, parser):
         return list(measures.ALL)
     if args.kernels:
         return [name for name, one in measures.ALL.items() if not one.peers]
-    names = args.only.split(",")
-    for name in names:
-        if name not in measures.ALL:
+    names = []
+    for name in args.only.split(","):
+        found = measures.named(name)
+        if not found:
             parser.error(f"--only: want names of --list, got {name}")
+        names += found
     return names
 
 
@@ -122,7 +124,7 @@ def main():
         parser.error(f"--machine: want letters and digits, got {args.machine!r}")
     if args.list:
         for name, one in measures.ALL.items():
-            print(f"{name:20}{'peers  ' if one.peers else '       '}{one.title}")
+            print(f"{name:32}{'peers  ' if one.peers else '       '}{one.title}")
         return
     if args.report:
         sys.exit(0 if write_report(args.out) else 1)

@@ -3,10 +3,19 @@
 import ctypes
 import os
 import pathlib
+import re
 
 import native
 
-F32, BF16 = 0, 1
+
+def _weights():
+    """Words of --weights and their numbers, from the header: {"auto": -1, "f32": 0, ...}."""
+    header = (native.ROOT / "include" / "tarn" / "tarn.h").read_text()
+    found = re.findall(r"\bTARN_WEIGHTS_(\w+) = (-?\d+)", header)
+    return {name.lower().replace("_", "-"): int(number) for name, number in found}
+
+
+WEIGHTS = _weights()
 _P, _U64, _I32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int32
 
 
@@ -76,11 +85,10 @@ def _checked(call, *arguments):
 
 
 class Model:
-    """An open model directory; weights "f32" or "bf16"."""
+    """An open model directory or file; weights: a word of WEIGHTS."""
 
     def __init__(self, path, threads, weights="f32"):
-        kind = {"f32": F32, "bf16": BF16}[weights]
-        options = _Options(ctypes.sizeof(_Options), kind, threads, 1)
+        options = _Options(ctypes.sizeof(_Options), WEIGHTS[weights], threads, 1)
         self.handle, self.threads = _P(), threads
         _checked(
             _LIBRARY.tarn_model_open,

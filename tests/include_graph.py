@@ -87,6 +87,7 @@ RUNTIME = [
     "weights",
     "stack",
     "model",
+    "quantise",
     "session",
     "generate",
     "chat",

@@ -4,6 +4,8 @@ results.Table. Modules are loaded on demand, since some need the peers."""
 import dataclasses
 import importlib
 
+import published_shapes
+
 
 @dataclasses.dataclass(frozen=True)
 class Measure:
@@ -11,9 +13,11 @@ class Measure:
     module: str
     function: str = "measure"
     peers: bool = False  # needs .venv-peers
+    arguments: tuple = ()  # of the function, after the context
 
     def load(self):
-        return getattr(importlib.import_module(self.module), self.function)
+        function = getattr(importlib.import_module(self.module), self.function)
+        return lambda ctx: function(ctx, *self.arguments)
 
 
 def _peer(title, module, function="measure"):
@@ -23,6 +27,9 @@ def _peer(title, module, function="measure"):
 def _own(title, module, function="measure"):
     return Measure(title, f"measures.{module}", function)
 
+
+RACE = "llama_cpp_race"  # a table a model: one takes a quarter of an hour
+_RACED = (*published_shapes.NAMES, published_shapes.MIXTURE)
 
 ALL = {
     "forward": _peer("causal forward, fast-transformers", "causal_product", "forward"),
@@ -56,4 +63,14 @@ ALL = {
     "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
     "fla_forms": _own("flash-linear-attention's forms against torch", "fla_forms"),
     "kernels": _own("every kernel at usual shapes", "kernels"),
+} | {
+    f"{RACE}:{name}": Measure(
+        f"llama.cpp, {name}", f"measures.{RACE}", peers=True, arguments=(name,)
+    )
+    for name in _RACED
 }
+
+
+def named(name):
+    """The measures of a word of --only: one, or all of a group."""
+    return [one for one in ALL if one == name or one.startswith(f"{name}:")]

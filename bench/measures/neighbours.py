@@ -40,7 +40,7 @@ def busy_process():
         process.wait()
 
 
-def _beside(side, go, rest):
+def beside(side, go, rest):
     """The same side with the other process awake."""
 
     def run(inner):
@@ -75,7 +75,7 @@ def core_taken(ctx):
                     pair.append(sides.prefill_side(name, model, work, tokens))
                 else:
                     pair.append(_steps(sides.step_side(name, model, work), 8))
-            every = [pair[0], pair[1], _beside(pair[1], go, rest)]
+            every = [pair[0], pair[1], beside(pair[1], go, rest)]
             samples, limit = limits.group(every, ctx.rounds, 1 << 26, 1)
             for side in every:
                 table.rows.append(limits.row(side, samples[side.name], limit))

@@ -35,7 +35,7 @@ def _names(ctx):
     return [name for name in names if not ctx.quick or name != "mamba2-780m"]
 
 
-def _program(name, words, ctx):
+def program(name, words, ctx):
     """The last line of a program's output, as JSON."""
     build = os.environ.get("TARN_BUILD", str(native.ROOT / "build"))
     environment = os.environ | {
@@ -159,7 +159,7 @@ def _against(table, ctx, name, path, accelerated):
     for _ in range(ctx.size(5, 1)):
         for side in ["tarn", *order]:
             words = [path, side, ctx.threads, *(["--quick"] if ctx.quick else [])]
-            runs[side].append(_program("published_step.py", words, ctx))
+            runs[side].append(program("published_step.py", words, ctx))
     bounds = {"transformers": AGAINST.get(name, {}), "accelerated": ACCELERATED.get(name, {})}
     for part in ("prefill", "decode"):
         for side, found in runs.items():
@@ -198,7 +198,7 @@ def _against(table, ctx, name, path, accelerated):
 
 def _open(table, ctx, name, path):
     """A directory to its first token, in fresh processes with the file in the cache."""
-    runs = [_program("published_open.py", [path, ctx.threads], ctx) for _ in range(ctx.size(6, 2))]
+    runs = [program("published_open.py", [path, ctx.threads], ctx) for _ in range(ctx.size(6, 2))]
     runs = runs[1:]  # the first one fills the cache
     seconds = [one["seconds"] for one in runs]
     table.rows.append(

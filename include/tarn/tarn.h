@@ -68,16 +68,29 @@ TARN_API void tarn_error_free(tarn_error* error); /* NULL: no effect */
 
 /* --- Models ------------------------------------------------------------- */
 
-enum { TARN_WEIGHTS_F32 = 0, TARN_WEIGHTS_BF16 = 1 };
+/* How weights are held in memory. AUTO: in the groups in which they are stored,
+ * or as F32. BF16 and the groups of INT8 and INT4 round what is stored as
+ * numbers; what must be finer stays so. */
+enum {
+  TARN_WEIGHTS_AUTO = -1,
+  TARN_WEIGHTS_F32 = 0,
+  TARN_WEIGHTS_BF16 = 1,
+  TARN_WEIGHTS_INT8 = 2,
+  TARN_WEIGHTS_INT4 = 3
+};
+/* How layers of softmax attention hold keys and values of earlier tokens. */
+enum { TARN_CACHE_F32 = 0, TARN_CACHE_BF16 = 1, TARN_CACHE_INT8 = 2 };
 
 typedef struct tarn_model_options {
   size_t struct_size;
-  int32_t weights;  /* TARN_WEIGHTS_F32; BF16 rounds at load, half the memory */
+  int32_t weights;  /* TARN_WEIGHTS_* */
   int32_t threads;  /* 0: as many as the process may use */
   int32_t use_mmap; /* 1: weight file mapped; 0: read into memory */
+  int32_t exact;    /* 1: products of weights in groups in float32, slower */
+  int32_t cache;    /* TARN_CACHE_F32; others round, and need such layers */
 } tarn_model_options;
 #define TARN_MODEL_OPTIONS_INIT \
-  { sizeof(tarn_model_options), TARN_WEIGHTS_F32, 0, 1 }
+  { sizeof(tarn_model_options), TARN_WEIGHTS_AUTO, 0, 1, 0, TARN_CACHE_F32 }
 
 /* Opens a model directory: config.json, model.safetensors, tokenizer.json and,
  * for a classifier, labels.json. All of it is checked before use

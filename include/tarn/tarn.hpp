@@ -74,9 +74,11 @@ class State;
 
 /// tarn_model_options, with its defaults.
 struct ModelOptions {
-  bool bf16_weights = false;
+  int weights = TARN_WEIGHTS_AUTO;
   int threads = 0;  // 0: as many as the process may use
   bool use_mmap = true;
+  bool exact = false;
+  int cache = TARN_CACHE_F32;
 };
 
 /// tarn_sampler_options, with its defaults.
@@ -128,9 +130,11 @@ class Model {
   /// no valid model.
   static Model Open(const std::string& path, const ModelOptions& options = {}) {
     tarn_model_options c = TARN_MODEL_OPTIONS_INIT;
-    c.weights = options.bf16_weights ? TARN_WEIGHTS_BF16 : TARN_WEIGHTS_F32;
+    c.weights = options.weights;
     c.threads = options.threads;
     c.use_mmap = options.use_mmap ? 1 : 0;
+    c.exact = options.exact ? 1 : 0;
+    c.cache = options.cache;
     Model model;
     internal::Call(tarn_model_open, path.c_str(), &c, &model.model_);
     return model;

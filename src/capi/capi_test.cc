@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <new>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 
 #include "capi/test_fixture.h"
 #include "core/file.h"
+#include "kernels/matmul/weight_format.h"
 #include "runtime/session/sampler.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
@@ -84,10 +86,32 @@ TEST_F(CApi, OptionsAreCheckedAndMayGrow) {
   options.threads = -1;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "threads");
+  EXPECT_EQ(options.weights, TARN_WEIGHTS_AUTO);
+  // Every format that programs offer can be asked for by its number.
+  const std::map<std::string, int32_t> numbers = {{"f32", TARN_WEIGHTS_F32},
+                                                  {"bf16", TARN_WEIGHTS_BF16},
+                                                  {"int8", TARN_WEIGHTS_INT8},
+                                                  {"int4", TARN_WEIGHTS_INT4}};
+  ASSERT_EQ(numbers.size(), tarn::WeightFormats().size());
+  for (const tarn::WeightFormat* format : tarn::WeightFormats()) {
+    options = TARN_MODEL_OPTIONS_INIT;
+    options.weights = numbers.at(format->name);
+    EXPECT_EQ(options.weights, format->id);
+    for (const int32_t exact : {0, 1}) {
+      options.exact = exact;
+      ASSERT_EQ(TARN_OK,
+                tarn_model_open(path.c_str(), &options, &opened, &error_));
+      tarn_model_close(opened);
+    }
+  }
   options = TARN_MODEL_OPTIONS_INIT;
-  options.weights = 7;
+  options.weights = 77;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "weights");
+  options = TARN_MODEL_OPTIONS_INIT;
+  options.cache = 7;
+  ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
+              TARN_ERROR_ARGUMENT, "options.cache");
   options.struct_size = 1;
   ExpectError(tarn_model_open(path.c_str(), &options, &opened, &error_),
               TARN_ERROR_ARGUMENT, "struct_size");

@@ -11,16 +11,28 @@ using tarn::StrCat;
 using tarn::capi::Guard;
 using tarn::capi::Require;
 
-// The numbers of TARN_WEIGHTS_* are the formats' own.
-static_assert(TARN_WEIGHTS_F32 == 0 && TARN_WEIGHTS_BF16 == 1);
-const tarn::WeightFormat& FormatOf(int32_t id) {
-  std::string wanted;
+// The numbers of TARN_WEIGHTS_* are the formats' own, which a test compares.
+tarn::WeightType WeightsOf(int32_t id) {
+  if (id == TARN_WEIGHTS_AUTO) return tarn::WeightType::kAuto;
+  std::string wanted = StrCat(TARN_WEIGHTS_AUTO, " (auto)");
   for (const tarn::WeightFormat* format : tarn::WeightFormats()) {
     if (id == format->id) return *format;
-    wanted += StrCat(wanted.empty() ? "" : " or ", format->id, " (",
-                     format->name, ")");
+    wanted += StrCat(" or ", format->id, " (", format->name, ")");
   }
   throw ArgumentError("options.weights", wanted, StrCat(id));
+}
+
+static_assert(TARN_CACHE_F32 == static_cast<int>(tarn::CacheType::kF32) &&
+              TARN_CACHE_BF16 == static_cast<int>(tarn::CacheType::kBF16) &&
+              TARN_CACHE_INT8 == static_cast<int>(tarn::CacheType::kInt8));
+tarn::CacheType CacheOf(int32_t id) {
+  std::string wanted;
+  for (const tarn::CacheType type : tarn::kCacheTypes) {
+    if (id == static_cast<int32_t>(type)) return type;
+    wanted += StrCat(wanted.empty() ? "" : ", ", static_cast<int>(type), " (",
+                     tarn::Name(type), ")");
+  }
+  throw ArgumentError("options.cache", "one of " + wanted, StrCat(id));
 }
 
 tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
@@ -30,9 +42,11 @@ tarn::ModelOptions ModelOptionsOf(const tarn_model_options* given) {
     throw ArgumentError("options.threads", "0 to 1024", StrCat(c.threads));
   }
   tarn::ModelOptions options;
-  options.weights = FormatOf(c.weights);
+  options.weights = WeightsOf(c.weights);
   options.threads = c.threads;
   options.use_mmap = c.use_mmap != 0;
+  options.exact = c.exact != 0;
+  options.cache = CacheOf(c.cache);
   return options;
 }
 

@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"import", Import, "a published model as a directory of tarn's own"},
     {"export", Export,
      "a model in the form that transformers or llama.cpp opens"},
+    {"quantize", Quantize, "a model with weights of 8 or 4 bits"},
     {"plot", Plot,
      "draw the curves of training runs (needs the training part)"},
     {"experiment", Experiment,

@@ -33,6 +33,7 @@ int Verify(int argc, char** argv);
 int Tokenize(int argc, char** argv);
 int Import(int argc, char** argv);
 int Export(int argc, char** argv);
+int Quantize(int argc, char** argv);
 /// Becomes tarn-train (see hand_over.h); returns only when that fails.
 int Train(int argc, char** argv);
 /// Become tarn-experiment and tarn-plot; they return only when that fails.

@@ -199,6 +199,10 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
       {"output_gate_rank", "5"},
       {"value_rank", "6"},
       {"unit_eps", "0.5"},
+      {"qk_map", "hedgehog"},
+      {"unit_queries", "true"},
+      {"unit_keys", "true"},
+      {"divided_sums", "true"},
       {"norm_offset", "1.0"},
       {"layers", "conditional-full,exact-topk,reformer,aft-full"}};
   // Each of these excludes one of the others.
@@ -270,7 +274,11 @@ TEST(Config, EveryKeyGoesThroughTextAndJson) {
                                        "rate_rank",
                                        "output_gate_rank",
                                        "value_rank",
-                                       "unit_eps"};
+                                       "unit_eps",
+                                       "qk_map",
+                                       "unit_queries",
+                                       "unit_keys",
+                                       "divided_sums"};
   const ModelConfig defaults = Finished();
   const Json default_json = Json::parse(ConfigToFlatJson(defaults));
   EXPECT_EQ(ConfigKeys().size(), values.size());

@@ -24,6 +24,8 @@ struct FeedForwardSpec {
   /// Tensors under the prefix of a layer, in the order of the weight file. A
   /// part without tensors is none, and its layer has no norm for it.
   std::function<std::vector<NamedShape>(const ModelConfig& layer)> weights;
+  /// Those of its matrices that need more than Precision::kGroups.
+  std::vector<NamedPrecision> precise = {};
   /// What it carries from token to token; null: nothing. The names are not
   /// those of a mixer's tensors.
   std::function<StateSpec(const ModelConfig& layer)> state = nullptr;

@@ -68,8 +68,10 @@ bool ListsSection(const std::vector<const char*>& sections,
 // The model's keys as a layer of this mixer begins with them. A section that is
 // optional to the mixer belongs to those mixers of the model that always read
 // it, where there are such: then only the layer's own options reach the layer.
+// It has no pattern of its own.
 ModelConfig BaseOf(const ModelConfig& config, AttentionKind kind) {
   ModelConfig base = config;
+  base.layers.clear();
   if (base.own.empty()) return base;
   const std::vector<AttentionKind> kinds = MixersOf(config);
   std::erase_if(base.own, [&](const auto& own) {
@@ -167,7 +169,6 @@ std::vector<ModelConfig> BranchViews(const ModelConfig& config,
   std::vector<ModelConfig> views;
   for (const AttentionKind kind : Spec(layer.attention).branches) {
     ModelConfig& view = views.emplace_back(BaseOf(config, kind));
-    view.layers.clear();
     view.attention = kind;
     // The layer's part, and what that carries, belong to the layer.
     view.feed_forward = FeedForwardKind{};
@@ -289,7 +290,6 @@ ModelConfig ViewAlone(const ModelConfig& config, int64_t i) {
   if (!config.layers.empty()) {
     layer = config.layers[static_cast<size_t>(i) % config.layers.size()];
     view = BaseOf(config, layer.attention);
-    view.layers.clear();
     Apply(layer, OwnerOf(layer.attention), view);
     DeriveMixers(view);
   }
@@ -362,7 +362,14 @@ std::vector<AttentionKind> MixersOf(const ModelConfig& config) {
     for (const AttentionKind branch : branches) add(branch);
   };
   if (config.layers.empty()) add_all(config.attention);
-  for (const LayerConfig& layer : config.layers) add_all(layer.attention);
+  std::vector<AttentionKind> seen;  // parallel mixers as one
+  for (const LayerConfig& layer : config.layers) {
+    if (std::find(seen.begin(), seen.end(), layer.attention) != seen.end()) {
+      continue;
+    }
+    seen.push_back(layer.attention);
+    add_all(layer.attention);
+  }
   return kinds;
 }
 

@@ -24,6 +24,14 @@ enum class AttentionKind : int;
 /// Name and shape of a tensor of the weight file.
 using NamedShape = std::pair<std::string, std::vector<int64_t>>;
 
+/// How coarsely a matrix may be held where a model's matrices are rounded to
+/// groups with a shared scale: as any, with 8 bits a number at least, or not at
+/// all. What decides how long a memory lasts is among the last: an error there
+/// is taken to the power of the tokens that it sees.
+enum class Precision { kGroups, kByte, kFloat };
+/// The name of a tensor of the weight file, and how it may be held.
+using NamedPrecision = std::pair<std::string, Precision>;
+
 /// One tensor that a layer carries from token to token, for one sequence. What
 /// states do (clone, copy, reorder, reset, hash, compare, save, load, check,
 /// count) follows from a list of these.
@@ -33,6 +41,9 @@ struct StateTensor {
   float initial = 0.0f;        // every entry before the first token
   bool grows = false;          // [tokens, shape...]: a cache
   int64_t kept = 0;  // where it grows: the last tokens that count; 0: all
+  /// Where it grows: whether a state may hold its rows, the last axis of
+  /// `shape`, rounded (kernels/softmax_attention/cache_type.h).
+  bool rounds = false;
 
   int64_t elements() const {
     int64_t count = 1;
@@ -82,6 +93,9 @@ struct MixerSpec {
   /// prefix of the layer.
   std::function<std::vector<NamedShape>(const ModelConfig& layer)> weights =
       nullptr;
+  /// Those of its matrices, by their names in `weights`, that need more than
+  /// kGroups.
+  std::vector<NamedPrecision> precise = {};
   /// Empty for mixers that are not recurrent.
   std::function<StateSpec(const ModelConfig& layer)> state = nullptr;
   /// The cost of one head; null where it has not been counted.

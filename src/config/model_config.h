@@ -2,9 +2,12 @@
 // words are the keys of config.json and the flags of `tarn train`.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -56,6 +59,62 @@ struct LayerConfig {
   bool operator==(const LayerConfig&) const = default;
 };
 
+/// A std::vector of entries whose copy is O(1). What changes a list that a copy
+/// shares first copies it: of a list that is being changed through references,
+/// make no copy. Thread-safe as a std::vector is.
+class LayerPattern {
+ public:
+  using Entries = std::vector<LayerConfig>;
+  using value_type = LayerConfig;
+
+  LayerPattern() = default;
+  LayerPattern(Entries entries) {  // NOLINT: implicit
+    if (!entries.empty()) {
+      entries_ = std::make_shared<Entries>(std::move(entries));
+    }
+  }
+  LayerPattern(std::initializer_list<LayerConfig> entries)
+      : LayerPattern(Entries(entries)) {}
+
+  bool empty() const { return size() == 0; }
+  size_t size() const { return entries_ == nullptr ? 0 : entries_->size(); }
+  Entries::const_iterator begin() const { return Read().begin(); }
+  Entries::const_iterator end() const { return Read().end(); }
+  const LayerConfig& operator[](size_t i) const { return Read()[i]; }
+  const LayerConfig& front() const { return Read().front(); }
+  const LayerConfig& back() const { return Read().back(); }
+  bool operator==(const LayerPattern& other) const {
+    return entries_ == other.entries_ || Read() == other.Read();
+  }
+
+  Entries::iterator begin() { return Own().begin(); }
+  Entries::iterator end() { return Own().end(); }
+  LayerConfig& operator[](size_t i) { return Own()[i]; }
+  LayerConfig& front() { return Own().front(); }
+  LayerConfig& back() { return Own().back(); }
+  void clear() { entries_.reset(); }
+  void resize(size_t count) { Own().resize(count); }
+  void pop_back() { Own().pop_back(); }
+  void push_back(LayerConfig entry) { Own().push_back(std::move(entry)); }
+  LayerConfig& emplace_back() { return Own().emplace_back(); }
+
+ private:
+  const Entries& Read() const {
+    static const Entries none;
+    return entries_ == nullptr ? none : *entries_;
+  }
+  Entries& Own() {
+    if (entries_ == nullptr) {
+      entries_ = std::make_shared<Entries>();
+    } else if (entries_.use_count() > 1) {
+      entries_ = std::make_shared<Entries>(*entries_);
+    }
+    return *entries_;
+  }
+
+  std::shared_ptr<Entries> entries_;  // null: none
+};
+
 /// One model. By `arch`: token embedding, positions, causal stack, optional
 /// final norm, head (decoder); the same with a stack that sees everything and a
 /// head on the mean (encoder); both stacks and cross attention (seq2seq); or
@@ -105,7 +164,7 @@ struct ModelConfig {
   /// The pattern of a stack of mixed layers, repeated over its depth; empty
   /// where all layers are alike, whose mixer is then `attention` (otherwise
   /// FinishConfig sets `attention` to the first entry's).
-  std::vector<LayerConfig> layers;
+  LayerPattern layers;
   /// Keys that mixers registered (own_key.h) and that are not at their
   /// defaults: read them by KeyOf, set them by SetKey.
   std::map<std::string, OwnValue, std::less<>> own;
@@ -280,6 +339,10 @@ const char* Name(TokenizerKind);
 /// what FinishConfig throws.
 std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
     const ModelConfig& config);
+/// The tensors among them that need more than Precision::kGroups: embeddings
+/// and the head, and what the rows of mixers and feed-forward parts list. Of
+/// the architectures that have attention.
+std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config);
 /// Whether a tensor of that name is drawn or fixed, not trained: omega,
 /// log_decay, lower_bound.
 bool IsBuffer(std::string_view name);

@@ -86,7 +86,8 @@ TEST(Config, SetFieldNamesTheKeyAndTheAllowedValues) {
             "one of linear, full, local, exact-topk, conditional-full, "
             "clustered, improved-clustered, causal-improved-clustered, "
             "reformer, aft-full, aft-simple, retnet, lightning, mamba2, gla, "
-            "hgrn2, deltanet, gdn, kda, rwkv6, rwkv7, gated-full, mamba1, "
+            "hgrn2, deltanet, gdn, kda, norm-linear, rwkv6, rwkv7, gated-full, "
+            "mamba1, "
             "short-conv, rg-lru, mlstm, or up to 3 of them with '+' between"},
            {"task", "derived", "one of lm, classify, seq2seq, image, ctc"},
            {"bits", "64", "an integer from 1 to 63"},

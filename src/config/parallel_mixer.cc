@@ -44,6 +44,17 @@ StateSpec ParallelState(const ModelConfig& layer) {
   return state;
 }
 
+std::vector<NamedPrecision> ParallelPrecise(
+    const std::vector<AttentionKind>& branches) {
+  std::vector<NamedPrecision> all;
+  for (size_t i = 0; i < branches.size(); ++i) {
+    for (const auto& [name, precision] : Spec(branches[i]).precise) {
+      all.emplace_back(BranchPrefix(i) + name, precision);
+    }
+  }
+  return all;
+}
+
 MixerCapabilities Together(const std::vector<AttentionKind>& branches) {
   MixerCapabilities can = {.recurrent = true, .rotary = false};
   for (const AttentionKind kind : branches) {
@@ -87,6 +98,7 @@ MixerSpec ParallelMixer(const std::vector<AttentionKind>& branches) {
                     .sections = {},
                     .can = Together(branches),
                     .weights = ParallelWeights,
+                    .precise = ParallelPrecise(branches),
                     .branches = branches};
   if (spec.can.recurrent) spec.state = ParallelState;
   return spec;

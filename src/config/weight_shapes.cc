@@ -303,6 +303,44 @@ std::vector<NamedShape> WeightShapes(const ModelConfig& config) {
   return shapes;
 }
 
+std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config) {
+  ModelConfig finished = config;
+  FinishConfig(finished);
+  std::map<std::string, Precision> all;
+  for (const char* table :
+       {"value_embedding", "target_embedding", "predictor"}) {
+    all[StrCat(table, ".weight")] = Precision::kByte;
+  }
+  // Which mixers and parts the layers have repeats with the pattern.
+  const int64_t period =
+      static_cast<int64_t>(std::max<size_t>(1, finished.layers.size()));
+  std::vector<ModelConfig> views;
+  for (int64_t i = 0; finished.HasAttention() && i < period; ++i) {
+    views.push_back(LayerView(finished, i));
+  }
+  const auto add = [&](const std::string& prefix,
+                       const std::vector<NamedPrecision>& precise) {
+    for (const auto& [name, precision] : precise)
+      all[prefix + name] = precision;
+  };
+  const auto stack = [&](const std::string& prefix, const char* mixer,
+                         int64_t layers) {
+    for (int64_t i = 0; !views.empty() && i < layers; ++i) {
+      const ModelConfig& view = views[static_cast<size_t>(i % period)];
+      const std::string layer = StrCat(prefix, "layers.", i, ".");
+      add(layer + mixer, Spec(view.attention).precise);
+      add(layer, Spec(view.feed_forward).precise);
+    }
+  };
+  if (finished.arch == Arch::kSeq2seq) {
+    stack("encoder.", "attention.", finished.n_layers);
+    stack("decoder.", "self_attention.", finished.n_decoder_layers);
+  } else {
+    stack("", "attention.", finished.n_layers);
+  }
+  return all;
+}
+
 int64_t ParameterCount(const ModelConfig& config) {
   ModelConfig finished = config;
   FinishConfig(finished);

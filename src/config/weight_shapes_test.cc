@@ -286,5 +286,73 @@ TEST(WeightShapesTest, ParameterCountIsTheirSum) {
   }
 }
 
+ModelConfig Layered(const std::string& layers) {
+  ModelConfig config;
+  config.d_model = 32;
+  config.d_key = config.d_value = 8;
+  config.positions = Positions::kNone;
+  config.layers = LayersFromText(layers);
+  SetConfigField(config, "d_shared", "8");
+  SetConfigField(config, "shared_gate", "true");
+  config.n_layers = static_cast<int64_t>(config.layers.size());
+  FinishConfig(config);
+  return config;
+}
+
+// A name that no layer has would leave a gate to be rounded.
+TEST(WeightPrecisionsTest, AreThoseOfTensorsThatLayersHave) {
+  std::set<std::string> named, known;
+  const auto add = [](std::set<std::string>& names, const auto& list) {
+    for (const auto& [name, value] : list) names.insert(name);
+  };
+  for (const char* layer :
+       {"retnet", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "mamba1",
+        "rwkv6", "rwkv7:value_residual=true", "mlstm", "rg-lru",
+        "gdn:feed_forward=moe"}) {
+    // The second layer reads what the first hands on.
+    const ModelConfig config = Layered(StrCat(layer, ",", layer));
+    for (int64_t i = 0; i < 2; ++i) {
+      const ModelConfig view = LayerView(config, i);
+      const MixerSpec& mixer = Spec(view.attention);
+      const FeedForwardSpec& part = Spec(view.feed_forward);
+      add(known, mixer.weights(view));
+      add(known, part.weights(view));
+      add(named, mixer.precise);
+      add(named, part.precise);
+    }
+  }
+  EXPECT_GT(named.size(), 15u);
+  for (const std::string& name : named) {
+    EXPECT_EQ(known.count(name), 1u) << name;
+  }
+}
+
+TEST(WeightPrecisionsTest, NameTheTensorsOfLayers) {
+  const auto precisions = WeightPrecisions(
+      Layered("gdn:feed_forward=moe,mamba2+full,hgrn2,linear,gdn"));
+  const auto of = [&](const std::string& name) {
+    const auto found = precisions.find(name);
+    return found == precisions.end() ? Precision::kGroups : found->second;
+  };
+  EXPECT_EQ(of("value_embedding.weight"), Precision::kByte);
+  EXPECT_EQ(of("predictor.weight"), Precision::kByte);
+  EXPECT_EQ(of("layers.0.attention.decay_projection.weight"),
+            Precision::kFloat);
+  EXPECT_EQ(of("layers.0.attention.beta_projection.weight"), Precision::kFloat);
+  EXPECT_EQ(of("layers.0.attention.query_projection.weight"),
+            Precision::kGroups);
+  EXPECT_EQ(of("layers.0.router.weight"), Precision::kFloat);
+  EXPECT_EQ(of("layers.1.attention.branches.0.decay_projection.weight"),
+            Precision::kFloat);
+  EXPECT_EQ(of("layers.2.attention.decay_projection.weight"), Precision::kByte);
+  EXPECT_EQ(of("layers.4.attention.beta_projection.weight"), Precision::kFloat);
+  ModelConfig pairs;
+  pairs.arch = Arch::kSeq2seq;
+  pairs.n_decoder_layers = 2;
+  FinishConfig(pairs);
+  EXPECT_EQ(WeightPrecisions(pairs).at("target_embedding.weight"),
+            Precision::kByte);
+}
+
 }  // namespace
 }  // namespace tarn

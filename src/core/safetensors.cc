@@ -80,6 +80,7 @@ struct SafetensorsFile::Impl {
   AlignedBuffer copy;   // of the data area, or
   FileMapping mapping;  // of the file
   const uint8_t* data = nullptr;
+  SafetensorsTypes types = SafetensorsTypes::kNumbers;
 
   std::optional<Error> Load(const std::string& path, bool use_mmap);
   std::optional<Error> LoadBytes(const std::string& name,
@@ -119,7 +120,7 @@ std::optional<Error> SafetensorsFile::Impl::LoadHeader(
 std::optional<Error> SafetensorsFile::Impl::Parse(
     const std::string& path, std::string_view json,
     std::optional<uint64_t> data_bytes) {
-  auto parsed = ParseSafetensorsHeader(path, json, data_bytes);
+  auto parsed = ParseSafetensorsHeader(path, json, data_bytes, types);
   if (!parsed.ok()) return parsed.error();
   header = std::move(parsed).value();
   by_name.reserve(header.tensors.size());
@@ -154,9 +155,11 @@ SafetensorsFile& SafetensorsFile::operator=(SafetensorsFile&&) noexcept =
 SafetensorsFile::~SafetensorsFile() = default;
 
 Result<SafetensorsFile> SafetensorsFile::Open(const std::string& path,
-                                              bool use_mmap) {
+                                              bool use_mmap,
+                                              SafetensorsTypes types) {
   try {
     auto impl = std::make_unique<Impl>();
+    impl->types = types;
     if (auto error = impl->Load(path, use_mmap)) return *error;
     return SafetensorsFile(std::move(impl));
   } catch (const std::bad_alloc&) {
@@ -178,9 +181,11 @@ std::optional<Error> SafetensorsFile::Impl::LoadBytes(
                bytes.size() - data_offset);
 }
 
-Result<SafetensorsFile> SafetensorsFile::OfBytes(
-    const std::string& name, std::span<const uint8_t> bytes) {
+Result<SafetensorsFile> SafetensorsFile::OfBytes(const std::string& name,
+                                                 std::span<const uint8_t> bytes,
+                                                 SafetensorsTypes types) {
   auto impl = std::make_unique<Impl>();
+  impl->types = types;
   if (auto error = impl->LoadBytes(name, bytes)) return *error;
   return SafetensorsFile(std::move(impl));
 }

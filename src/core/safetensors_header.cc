@@ -19,8 +19,11 @@ constexpr DType kSupported[] = {DType::kF32, DType::kBF16, DType::kF16};
 // Reads entries one by one as the JSON reader completes them.
 class HeaderReader {
  public:
-  HeaderReader(const std::string& path, uint64_t header_bytes)
-      : path_(path), data_offset_(kSafetensorsLengthBytes + header_bytes) {}
+  HeaderReader(const std::string& path, uint64_t header_bytes,
+               SafetensorsTypes types)
+      : path_(path),
+        data_offset_(kSafetensorsLengthBytes + header_bytes),
+        types_(types) {}
 
   std::optional<Error> Read(const std::string& name, const Json& value) {
     if (name == kSafetensorsMetadataKey) return ReadMetadata(value);
@@ -134,7 +137,14 @@ class HeaderReader {
         return std::nullopt;
       }
     }
-    return Bad(entry, "dtype F32, BF16 or F16", JsonGiven(value));
+    const bool bytes = types_ == SafetensorsTypes::kNumbersAndBytes;
+    if (bytes && value == "U8") {
+      entry.is_bytes = true;
+      return std::nullopt;
+    }
+    return Bad(entry,
+               bytes ? "dtype F32, BF16, F16 or U8" : "dtype F32, BF16 or F16",
+               JsonGiven(value));
   }
 
   std::optional<Error> ReadShape(const Json& value, TensorEntry& entry) {
@@ -154,11 +164,12 @@ class HeaderReader {
       return Bad(entry, "a shape whose bytes fit 63 bits",
                  ShapeText(entry.shape));
     }
-    const uint64_t bytes =
-        static_cast<uint64_t>(*elements) * DTypeBytes(entry.dtype);
+    const uint64_t bytes = static_cast<uint64_t>(*elements) *
+                           (entry.is_bytes ? 1 : DTypeBytes(entry.dtype));
     if (entry.end - entry.begin != bytes) {
       return Bad(entry,
-                 StrCat(bytes, " bytes for ", DTypeName(entry.dtype), " ",
+                 StrCat(bytes, " bytes for ",
+                        entry.is_bytes ? "U8" : DTypeName(entry.dtype), " ",
                         ShapeText(entry.shape)),
                  StrCat(entry.end - entry.begin));
     }
@@ -167,6 +178,7 @@ class HeaderReader {
 
   const std::string& path_;
   const uint64_t data_offset_;
+  const SafetensorsTypes types_;
   SafetensorsHeader header_;
 };
 
@@ -191,12 +203,12 @@ std::optional<int64_t> CheckedElements(const std::vector<int64_t>& shape) {
 
 Result<SafetensorsHeader> ParseSafetensorsHeader(
     const std::string& path, std::string_view json,
-    std::optional<uint64_t> data_bytes) {
+    std::optional<uint64_t> data_bytes, SafetensorsTypes types) {
   if (!json.starts_with('{')) {
     return FormatError(StrCat(path, ": byte ", kSafetensorsLengthBytes), "'{'",
                        json.empty() ? "nothing" : Quoted(json.substr(0, 1)));
   }
-  HeaderReader reader(path, json.size());
+  HeaderReader reader(path, json.size(), types);
   const auto error = VisitStrictJson(
       json, path + ": header", kMaxSafetensorsHeader, kMaxValuesPerEntry,
       [&](const std::string& name, const Json& value) {

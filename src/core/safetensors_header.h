@@ -37,6 +37,7 @@ std::optional<int64_t> CheckedElements(const std::vector<int64_t>& shape);
 /// exactly; empty for a stream, whose end is not known yet.
 Result<SafetensorsHeader> ParseSafetensorsHeader(
     const std::string& path, std::string_view json,
-    std::optional<uint64_t> data_bytes);
+    std::optional<uint64_t> data_bytes,
+    SafetensorsTypes types = SafetensorsTypes::kNumbers);
 
 }  // namespace tarn

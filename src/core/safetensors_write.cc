@@ -24,7 +24,7 @@ std::string JsonText(const std::string& text, const std::string& what) {
 
 uint64_t Bytes(const TensorToWrite& tensor) {
   return static_cast<uint64_t>(*CheckedElements(tensor.shape)) *
-         DTypeBytes(tensor.dtype);
+         ElementBytes(tensor);
 }
 
 // What the reader would refuse is refused here, before a file is touched.
@@ -57,14 +57,14 @@ void CheckTensors(const std::vector<TensorToWrite>& tensors) {
   }
 }
 
-// Largest elements first: every tensor then starts at a multiple of its size.
 std::vector<const TensorToWrite*> DataOrder(
-    const std::vector<TensorToWrite>& tensors) {
+    const std::vector<TensorToWrite>& tensors, SafetensorsOrder wanted) {
   std::vector<const TensorToWrite*> order;
   for (const TensorToWrite& tensor : tensors) order.push_back(&tensor);
+  if (wanted == SafetensorsOrder::kAsGiven) return order;
   std::stable_sort(order.begin(), order.end(),
                    [](const TensorToWrite* a, const TensorToWrite* b) {
-                     return DTypeBytes(a->dtype) > DTypeBytes(b->dtype);
+                     return ElementBytes(*a) > ElementBytes(*b);
                    });
   return order;
 }
@@ -90,9 +90,10 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& order,
     for (const int64_t size : tensor->shape) {
       shape += StrCat(shape.empty() ? "" : ",", size);
     }
-    text += StrCat(separator, JsonText(tensor->name, "tensor name"),
-                   ":{\"dtype\":\"", DTypeName(tensor->dtype), "\",\"shape\":[",
-                   shape, "],\"data_offsets\":[", begin, ",", end, "]}");
+    text += StrCat(
+        separator, JsonText(tensor->name, "tensor name"), ":{\"dtype\":\"",
+        tensor->is_bytes ? "U8" : DTypeName(tensor->dtype), "\",\"shape\":[",
+        shape, "],\"data_offsets\":[", begin, ",", end, "]}");
     separator = ",";
     begin = end;
   }
@@ -104,11 +105,11 @@ std::string HeaderText(const std::vector<const TensorToWrite*>& order,
 
 }  // namespace
 
-std::string SafetensorsHead(
-    const std::vector<TensorToWrite>& tensors,
-    const std::map<std::string, std::string>& metadata) {
+std::string SafetensorsHead(const std::vector<TensorToWrite>& tensors,
+                            const std::map<std::string, std::string>& metadata,
+                            SafetensorsOrder order) {
   CheckTensors(tensors);
-  const std::string header = HeaderText(DataOrder(tensors), metadata);
+  const std::string header = HeaderText(DataOrder(tensors, order), metadata);
   if (header.size() > kMaxSafetensorsHeader) {
     throw ArgumentError(
         "tensors",
@@ -132,7 +133,8 @@ void WriteSafetensors(const std::string& path,
   }
   AtomicFile file(path);
   file.Write(head.data(), head.size());
-  for (const TensorToWrite* tensor : DataOrder(tensors)) {
+  for (const TensorToWrite* tensor :
+       DataOrder(tensors, SafetensorsOrder::kLargestFirst)) {
     file.Write(tensor->data, Bytes(*tensor));
   }
   file.Commit();

@@ -118,6 +118,8 @@ MoeForm MoeFormOf(const ModelConfig& layer) {
 FeedForwardSpec MoeFeedForward() {
   return {.name = "moe",
           .weights = MoeShapes,
+          .precise = {{"router.weight", Precision::kFloat},
+                      {"shared_gate.weight", Precision::kFloat}},
           .check = CheckMoe,
           .used = MoeUsed,
           .seq2seq = false,

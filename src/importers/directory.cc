@@ -90,7 +90,8 @@ const Importer& RowOf(const nlohmann::json& object, const std::string& where) {
 
 // With a file that a tokenizer can be read from.
 bool HasTokenizer(const TextFiles& files) {
-  return files.Has("tokenizer.json") || files.Has("rwkv_vocab_v20230424.txt");
+  return files.HasVocabulary() || files.Has("tokenizer.json") ||
+         files.Has("rwkv_vocab_v20230424.txt");
 }
 
 }  // namespace
@@ -99,12 +100,16 @@ const std::vector<Importer>& Importers() {
   static const std::vector<Importer> all = [] {
     std::vector<Importer> rows;
     for (const auto& some :
-         {SoftmaxImporters(), WindowImporters(), GptImporters(),
-          MambaImporters(), GraniteImporters(), QwenImporters(),
-          DeltaImporters(), MinimaxImporters(), KimiImporters(),
-          FalconImporters(), HybridImporters(), NemotronImporters(),
-          LfmImporters(), Lfm3Importers(), GriffinImporters(), XlstmImporters(),
-          FlashDeltaImporters(), FlashDecayImporters(), FlashRwkvImporters()}) {
+         {SoftmaxImporters(),    WindowImporters(),
+          GptImporters(),        MambaImporters(),
+          GraniteImporters(),    QwenImporters(),
+          DeltaImporters(),      MinimaxImporters(),
+          KimiImporters(),       FalconImporters(),
+          HybridImporters(),     NemotronImporters(),
+          LfmImporters(),        Lfm3Importers(),
+          GriffinImporters(),    XlstmImporters(),
+          FlashDeltaImporters(), FlashDecayImporters(),
+          FlashRwkvImporters(),  FlashNormLinearImporters()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;

@@ -181,24 +181,25 @@ void AddShortConv(const ModelConfig& config, const std::string& own,
 /// The tensor, times a factor.
 WeightPart Times(const WeightPart& part, float factor);
 
-std::vector<Importer> SoftmaxImporters();     // llama.cc
-std::vector<Importer> WindowImporters();      // windows.cc
-std::vector<Importer> GptImporters();         // gpt.cc
-std::vector<Importer> MambaImporters();       // mamba.cc
-std::vector<Importer> GraniteImporters();     // granite_hybrid.cc
-std::vector<Importer> FalconImporters();      // falcon_h1.cc
-std::vector<Importer> HybridImporters();      // mamba_hybrids.cc
-std::vector<Importer> NemotronImporters();    // nemotron_h.cc
-std::vector<Importer> QwenImporters();        // qwen_hybrid.cc
-std::vector<Importer> DeltaImporters();       // delta_hybrid.cc
-std::vector<Importer> MinimaxImporters();     // minimax.cc
-std::vector<Importer> KimiImporters();        // kimi.cc
-std::vector<Importer> FlashDeltaImporters();  // flash/flash_delta.cc
-std::vector<Importer> FlashDecayImporters();  // flash/flash_decay.cc
-std::vector<Importer> FlashRwkvImporters();   // flash/flash_rwkv.cc
-std::vector<Importer> LfmImporters();         // lfm.cc
-std::vector<Importer> Lfm3Importers();        // lfm3.cc
-std::vector<Importer> GriffinImporters();     // griffin.cc
-std::vector<Importer> XlstmImporters();       // xlstm.cc
+std::vector<Importer> SoftmaxImporters();          // llama.cc
+std::vector<Importer> WindowImporters();           // windows.cc
+std::vector<Importer> GptImporters();              // gpt.cc
+std::vector<Importer> MambaImporters();            // mamba.cc
+std::vector<Importer> GraniteImporters();          // granite_hybrid.cc
+std::vector<Importer> FalconImporters();           // falcon_h1.cc
+std::vector<Importer> HybridImporters();           // mamba_hybrids.cc
+std::vector<Importer> NemotronImporters();         // nemotron_h.cc
+std::vector<Importer> QwenImporters();             // qwen_hybrid.cc
+std::vector<Importer> DeltaImporters();            // delta_hybrid.cc
+std::vector<Importer> MinimaxImporters();          // minimax.cc
+std::vector<Importer> KimiImporters();             // kimi.cc
+std::vector<Importer> FlashDeltaImporters();       // flash/flash_delta.cc
+std::vector<Importer> FlashDecayImporters();       // flash/flash_decay.cc
+std::vector<Importer> FlashRwkvImporters();        // flash/flash_rwkv.cc
+std::vector<Importer> FlashNormLinearImporters();  // flash_norm_linear.cc
+std::vector<Importer> LfmImporters();              // lfm.cc
+std::vector<Importer> Lfm3Importers();             // lfm3.cc
+std::vector<Importer> GriffinImporters();          // griffin.cc
+std::vector<Importer> XlstmImporters();            // xlstm.cc
 
 }  // namespace tarn

@@ -50,6 +50,17 @@ Result<std::string> ModelPath::Read(const std::string& name,
   return shared_->Gguf().value()->Read(name, max_bytes);
 }
 
+bool ModelPath::HasVocabulary() const {
+  return IsFile() && shared_->Gguf().ok() &&
+         shared_->Gguf().value()->HasVocabulary();
+}
+
+Result<VocabularyKeys> ModelPath::Vocabulary() const {
+  if (!IsFile()) return TextFiles::Vocabulary();
+  if (!shared_->Gguf().ok()) return shared_->Gguf().error();
+  return shared_->Gguf().value()->Vocabulary();
+}
+
 Result<std::shared_ptr<const WeightSource>> ModelPath::Weights(
     bool use_mmap) const {
   if (!IsFile()) return OpenWeightSource(path(), use_mmap);

@@ -2,6 +2,7 @@
 // weights stand for those of the directory that it was converted from.
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -20,6 +21,8 @@ class ModelPath final : public TextFiles {
  public:
   ModelPath(std::string path);  // NOLINT: implicit, paths are texts
   ModelPath(const char* path) : ModelPath(std::string(path)) {}  // NOLINT
+  ModelPath(const std::filesystem::path& path)                   // NOLINT
+      : ModelPath(path.string()) {}
 
   const std::string& path() const override;
   /// Whether it is one file.
@@ -29,6 +32,8 @@ class ModelPath final : public TextFiles {
   bool Has(const std::string& name) const override;
   Result<std::string> Read(const std::string& name,
                            uint64_t max_bytes) const override;
+  bool HasVocabulary() const override;
+  Result<VocabularyKeys> Vocabulary() const override;
   /// The weights under the names that go with config.json: OpenWeightSource of
   /// a directory; of a GGUF file those of the published model.
   Result<std::shared_ptr<const WeightSource>> Weights(

@@ -38,14 +38,37 @@ struct Difference {
   std::string key, read, given;
 };
 
+// The entry of the pattern for a layer; the empty one where all are alike.
+const LayerConfig& EntryOf(const ModelConfig& config, int64_t layer) {
+  static const LayerConfig none;
+  if (config.layers.empty()) return none;
+  return config.layers[static_cast<size_t>(layer) % config.layers.size()];
+}
+
 // Mixers are compared as they see their keys, so that patterns may be written
-// in different ways; what neither of them reads makes no difference.
+// in different ways; what neither of them reads makes no difference. Layers
+// with the same entries on both sides are compared once.
 class Comparison {
  public:
   Comparison(const ModelConfig& given, const ModelConfig& read)
-      : same_shapes_(WeightShapes(given) == WeightShapes(read)) {
+      : given_(given), read_(read) {
+    struct Compared {
+      const LayerConfig &ours, &theirs;
+      int count;
+    };
+    std::vector<Compared> compared;
     for (int64_t i = 0; i < given.n_layers; ++i) {
       if (difference_.count > kFar) break;
+      const LayerConfig &own = EntryOf(given, i), &other = EntryOf(read, i);
+      const auto same = std::find_if(
+          compared.begin(), compared.end(), [&](const Compared& one) {
+            return one.ours == own && one.theirs == other;
+          });
+      if (same != compared.end()) {
+        difference_.count += same->count;
+        continue;
+      }
+      const int before = difference_.count;
       const ModelConfig ours = LayerView(given, i), theirs = LayerView(read, i);
       const std::string of = i == 0 ? "" : StrCat(" of layer ", i);
       Add(of, ours, theirs);
@@ -54,6 +77,7 @@ class Comparison {
       for (size_t branch = 0; branch < both; ++branch) {
         Add(of, ours.branches[branch], theirs.branches[branch]);
       }
+      compared.push_back({own, other, difference_.count - before});
     }
   }
 
@@ -86,13 +110,22 @@ class Comparison {
   }
 
   bool IsSame(const std::string& key, const nlohmann::json& ours,
-              const nlohmann::json& theirs) const {
+              const nlohmann::json& theirs) {
+    if (SameValue(ours, theirs)) return true;
     const bool rank = std::find(std::begin(kRanks), std::end(kRanks), key) !=
                       std::end(kRanks);
-    return SameValue(ours, theirs) || (rank && same_shapes_ && ours == 0);
+    return rank && ours == 0 && HaveSameShapes();
   }
 
-  const bool same_shapes_;
+  bool HaveSameShapes() {
+    if (!same_shapes_.has_value()) {
+      same_shapes_ = WeightShapes(given_) == WeightShapes(read_);
+    }
+    return *same_shapes_;
+  }
+
+  const ModelConfig &given_, &read_;
+  std::optional<bool> same_shapes_;  // once asked for
   Difference difference_;
 };
 

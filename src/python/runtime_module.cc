@@ -77,9 +77,9 @@ std::string Path(const Bytes& path) {
 
 class PyModel {
  public:
-  PyModel(const Bytes& dir, const std::string& weights, int threads,
-          bool use_mmap)
-      : loaded_(Open(Path(dir), weights, threads, use_mmap)) {}
+  PyModel(const Bytes& dir, const std::string& weights, int threads, bool exact,
+          bool use_mmap, const std::string& cache)
+      : loaded_(Open(Path(dir), weights, threads, exact, use_mmap, cache)) {}
 
   const Model& model() const { return loaded_.model; }
   const Tokenizer& tokenizer() const { return loaded_.tokenizer; }
@@ -273,9 +273,11 @@ class PyModel {
   }
 
   static LoadedModel Open(const std::string& dir, const std::string& weights,
-                          int threads, bool use_mmap) {
-    const ModelOptions options = {ParseWeightType("Model: weights", weights),
-                                  threads, use_mmap};
+                          int threads, bool exact, bool use_mmap,
+                          const std::string& cache) {
+    ModelOptions options = {ParseWeightType("Model: weights", weights), threads,
+                            use_mmap, exact};
+    options.cache = ParseCacheType("Model: cache", cache);
     const Unlocked unlocked;
     return LoadedModel::Open(dir, options).Take();
   }
@@ -398,6 +400,9 @@ void AddModel(PyObject* module) {
       Fact<&Model::memory_bytes>("memory_bytes"),
       Fact<&Model::memory_bytes_per_token>("memory_bytes_per_token"),
       Fact<&Model::threads>("threads"),
+      Property<[](const PyModel& self) -> std::string {
+        return Name(self.model().options().cache);
+      }>("cache"),
       Fact<&Model::labels>("labels"),
       Property<[](const PyModel& self) {
         return ConfigToFlatJson(self.model().config());
@@ -413,8 +418,10 @@ void AddModel(PyObject* module) {
       }>("sampling"),
       kLastProperty};
   constexpr auto make = [](const Bytes& dir, const std::string& weights,
-                           int threads, bool use_mmap) {
-    return std::make_unique<PyModel>(dir, weights, threads, use_mmap);
+                           int threads, bool exact, bool use_mmap,
+                           const std::string& cache) {
+    return std::make_unique<PyModel>(dir, weights, threads, exact, use_mmap,
+                                     cache);
   };
   Class<PyModel>::Add(module, "_tarn_runtime.Model", methods, properties,
                       &Construct<make, /*owners=*/0>);

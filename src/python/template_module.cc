@@ -29,7 +29,8 @@ std::vector<std::tuple<std::string, bool>> RenderChatTemplate(
 
 std::tuple<std::string, std::vector<std::tuple<std::string, std::string>>>
 ReadChatFormat(const Bytes& dir) {
-  const ChatFormat format = ChatFormat::Open(ModelPath(std::string(dir.text))).Take();
+  const ChatFormat format =
+      ChatFormat::Open(ModelPath(std::string(dir.text))).Take();
   std::vector<std::tuple<std::string, std::string>> special;
   for (const auto& [name, text] : format.special_texts) {
     special.emplace_back(name, text);

@@ -107,6 +107,12 @@ std::string TokenizerForm::DecodeText(std::span<const int32_t> tokens,
   return ReplaceInvalidUtf8(DecodeAll(tokens));
 }
 
+VocabularyKeys TokenizerForm::ToKeys() const {
+  throw FormatError("tokenizer",
+                    "one that GGUF files hold: byte, BPE, Unigram, World, ids",
+                    Name(kind()));
+}
+
 std::string Tokenizer::ToJson() const { return form_->ToJson(); }
 
 }  // namespace tarn

@@ -16,6 +16,7 @@
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/files/text_files.h"
+#include "core/files/vocabulary_keys.h"
 #include "text/added_tokens.h"
 
 namespace tarn {
@@ -116,6 +117,10 @@ class Tokenizer {
   /// BPE (see docs/model-format.md). Same strictness as config.json.
   std::string ToJson() const;
   static Result<Tokenizer> FromJson(std::string_view json);
+  /// The keys of a GGUF file, and back; FormatError that names the key, or what
+  /// of the tokenizer such a file cannot hold. docs/gguf.md lists both.
+  static Result<Tokenizer> FromKeys(const VocabularyKeys& keys);
+  Result<VocabularyKeys> ToKeys() const;
   /// Reads a model's tokenizer.json and checks it against the config: the kinds
   /// are equal and every id is a row of the embedding (the model may have
   /// more). This form and the next two: dir is a directory with these files.

@@ -59,13 +59,26 @@ Result<Tokenizer> OpenText(const std::string& path, const std::string& text) {
   return OpenPair(path, root.value());
 }
 
+// The keys of a file.
+Result<Tokenizer> OpenVocabulary(const TextFiles& files) {
+  const Result<VocabularyKeys> keys = files.Vocabulary();
+  if (!keys.ok()) return keys.error();
+  Result<Tokenizer> tokenizer = Tokenizer::FromKeys(keys.value());
+  if (tokenizer.ok()) return tokenizer;
+  const Error& error = tokenizer.error();
+  return FormatError(StrCat(files.path(), ": ", error.where()), error.wanted(),
+                     error.given());
+}
+
 }  // namespace
 
 bool Tokenizer::IsIn(const TextFiles& files) {
-  return files.Has(kTokenizerFile) || files.Has(kWorldFile);
+  return files.HasVocabulary() || files.Has(kTokenizerFile) ||
+         files.Has(kWorldFile);
 }
 
 Result<Tokenizer> Tokenizer::OpenAlone(const TextFiles& files) {
+  if (files.HasVocabulary()) return OpenVocabulary(files);
   if (!files.Has(kTokenizerFile) && files.Has(kWorldFile)) {
     const Result<std::string> world = files.Read(kWorldFile, kMaxFileBytes);
     if (!world.ok()) return world.error();
@@ -90,7 +103,8 @@ Result<Tokenizer> Tokenizer::OpenAlone(const TextFiles& files) {
 
 Result<Tokenizer> Tokenizer::Open(const TextFiles& files,
                                   const ModelConfig& config) {
-  if (config.tokenizer == TokenizerKind::kIds && !files.Has(kTokenizerFile)) {
+  if (config.tokenizer == TokenizerKind::kIds && !files.HasVocabulary() &&
+      !files.Has(kTokenizerFile)) {
     return Ids(config.vocab_size);
   }
   Result<Tokenizer> tokenizer = OpenAlone(files);

@@ -14,6 +14,8 @@
 
 namespace tarn {
 
+struct PipelineDefinition;
+
 /// Immutable, thread-safe.
 class TokenizerForm {
  public:
@@ -36,6 +38,8 @@ class TokenizerForm {
   /// other: of the same kind.
   virtual bool Equals(const TokenizerForm& other) const = 0;
   virtual const BpeDefinition* bpe() const { return nullptr; }
+  /// Throws FormatError where a GGUF file cannot hold it, as by default.
+  virtual VocabularyKeys ToKeys() const;
 };
 
 using TokenizerFormPointer = std::shared_ptr<const TokenizerForm>;
@@ -46,6 +50,7 @@ TokenizerFormPointer CharForm(std::vector<uint32_t> code_points);
 TokenizerFormPointer IdsForm(int64_t vocab_size);
 TokenizerFormPointer BpeForm(BpeDefinition definition);
 TokenizerFormPointer WorldForm(WorldTokenizer vocabulary);
+TokenizerFormPointer PipelineForm(PipelineDefinition definition);
 
 /// "tokenizer.json", for messages.
 inline constexpr char kTokenizerJson[] = "tokenizer.json";

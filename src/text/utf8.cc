@@ -73,6 +73,19 @@ size_t UnfinishedUtf8Tail(std::string_view text) {
   return 0;
 }
 
+bool IsUtf8(std::string_view text) {
+  while (!text.empty()) {
+    if (static_cast<uint8_t>(text[0]) < 0x80) {
+      text.remove_prefix(1);
+      continue;
+    }
+    const Utf8Head head = ReadUtf8(text);
+    if (head.kind != Utf8Head::kValid) return false;
+    text.remove_prefix(head.bytes);
+  }
+  return true;
+}
+
 std::string ReplaceInvalidUtf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -36,6 +36,9 @@ void AppendUtf8(uint32_t code_point, std::string& out);
 /// 3. A stream holds these back until the rest arrives.
 size_t UnfinishedUtf8Tail(std::string_view text);
 
+/// Whether all of it is valid. O(bytes).
+bool IsUtf8(std::string_view text);
+
 /// `text` with U+FFFD in the place of each invalid part. O(bytes).
 std::string ReplaceInvalidUtf8(std::string_view text);
 

@@ -44,7 +44,7 @@ class ContinuedSink {
     at_ += size;
   }
   /// Throws an Error of kind kInterrupted where `progress` says so.
-  void Report() const { Report(at_); }
+  void Report() const { Report(std::max(at_, begun_)); }
 
  private:
   void Report(uint64_t has) const {

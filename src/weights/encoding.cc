@@ -23,6 +23,10 @@ void WidenHalves(const uint8_t* from, int64_t numbers, float* to) {
   }
 }
 
+void WidenBytes(const uint8_t* from, int64_t numbers, float* to) {
+  for (int64_t i = 0; i < numbers; ++i) to[i] = static_cast<float>(from[i]);
+}
+
 void NarrowF32(const float* from, int64_t numbers, uint8_t* to) {
   if (numbers > 0) {
     std::memcpy(to, from, static_cast<size_t>(numbers) * sizeof(float));
@@ -45,6 +49,7 @@ const Encoding kBF16Encoding = {"BF16", 1, 2, WidenHalves<BF16ToF32>,
                                 NarrowHalves<F32ToBF16>};
 const Encoding kF16Encoding = {"F16", 1, 2, WidenHalves<F16ToF32>,
                                NarrowHalves<F32ToF16>};
+const Encoding kBytesEncoding = {"U8", 1, 1, WidenBytes};
 
 const Encoding& EncodingOf(DType dtype) {
   switch (dtype) {

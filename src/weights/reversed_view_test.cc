@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/test_util.h"
 #include "weights/test_files.h"
 #include "weights/weight_file.h"
@@ -36,6 +38,8 @@ Tensors Everything(const Part& from) {
       {"flat", from("filters", {4, 1, 2}).Reshaped({4, 2})},
       {"scaled", from("scaled", {3, 2}).Scaled(0.25f)},
       {"shifted", from("shifted", {4}).Shifted(1.0f)},
+      {"swapped", WeightPart::Beside({from("halves", {3, 5}).Columns({2, 5}),
+                                      from("halves", {3, 5}).Columns({0, 2})})},
       {"experts",
        WeightPart::Stacked({from("expert 0", {2, 3}), from("expert 1", {2, 3})})
            .Reshaped({2, 2, 3})},
@@ -53,6 +57,7 @@ const std::vector<TestTensor> kPublished = {
     {"filters", {4, 1, 2}, DType::kF16, 7},
     {"scaled", {3, 2}, DType::kF32, 8},
     {"shifted", {4}, DType::kF32, 9},
+    {"halves", {3, 5}, DType::kF32, 11},
     {"expert 0", {2, 3}, DType::kF32, 10},
     {"expert 1", {2, 3}, DType::kF32, 90}};
 
@@ -98,6 +103,18 @@ TEST_F(ReversedViewTest, GivesEachNumberAndEncodingBack) {
   }
   EXPECT_NE(back.Where(*back.Find("wide"), 0).find("'wide'"),
             std::string::npos);
+}
+
+TEST(ReversedViewOfLogsTest, GivesExponentialsOfLogarithms) {
+  const TemporaryFolder folder;
+  WriteTestFile(folder / "logs", {{"log", {2, 3}, DType::kF32, -2}});
+  const auto file = OpenWeightFile(folder / "logs").Take();
+  const ReversedView back(
+      {{"log", WeightPart::Named("a", {6}).LogOfNegated().Reshaped({2, 3})}},
+      file);
+  std::vector<float> want;
+  for (int i = -2; i < 4; ++i) want.push_back(static_cast<float>(-std::exp(i)));
+  EXPECT_EQ(want, ValuesOf(back, "a"));
 }
 
 void ExpectFormatError(const std::function<void()>& run, const char* text) {

@@ -11,6 +11,8 @@
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "core/text.h"
+#include "weights/quantised/quantised_source.h"
+#include "weights/quantised/stored_groups.h"
 #include "weights/shard_index.h"
 #include "weights/weight_source.h"
 
@@ -36,13 +38,25 @@ class SafetensorsSource final : public WeightSource {
     for (const OpenShard& shard : shards_) {
       for (const TensorEntry& entry : shard.file.tensors()) {
         places_.push_back({&shard, &entry});
-        tensors.push_back({entry.name, entry.shape, &EncodingOf(entry.dtype)});
+        tensors.push_back(
+            {entry.name, entry.shape,
+             entry.is_bytes ? &kBytesEncoding : &EncodingOf(entry.dtype)});
       }
     }
     SetTensors(std::move(tensors));
   }
 
   std::string path() const override { return path_; }
+  // Of the shards' metadata.
+  std::vector<QuantisedNote> Notes() const {
+    std::vector<QuantisedNote> notes;
+    for (const OpenShard& shard : shards_) {
+      const auto& metadata = shard.file.metadata();
+      const auto note = metadata.find(kQuantisedKey);
+      if (note != metadata.end()) notes.push_back({shard.path, note->second});
+    }
+    return notes;
+  }
 
   std::string Where(const WeightTensor& tensor,
                     int64_t element) const override {
@@ -106,6 +120,17 @@ class SafetensorsSource final : public WeightSource {
   std::vector<Place> places_;  // of tensors(), into shards_
 };
 
+Result<SafetensorsFile> OpenFile(const std::string& path, bool use_mmap) {
+  return SafetensorsFile::Open(path, use_mmap,
+                               SafetensorsTypes::kNumbersAndBytes);
+}
+
+SourceResult Joined(const std::string& path, std::vector<OpenShard> shards) {
+  auto stored = std::make_shared<SafetensorsSource>(path, std::move(shards));
+  const std::vector<QuantisedNote> notes = stored->Notes();
+  return JoinQuantised(std::move(stored), notes);
+}
+
 bool Exists(const std::string& path) {
   struct stat info;
   return lstat(path.c_str(), &info) == 0;
@@ -144,7 +169,7 @@ SourceResult OpenShards(const std::string& dir, const std::string& index_path,
   std::vector<OpenShard> shards;
   for (const auto& [name, tensors] : files) {
     const std::string path = dir + "/" + name;
-    Result<SafetensorsFile> file = SafetensorsFile::Open(path, use_mmap);
+    Result<SafetensorsFile> file = OpenFile(path, use_mmap);
     if (!file.ok()) return file.error();
     shards.push_back({path, std::move(file).Take()});
     const OpenShard& shard = shards.back();
@@ -159,19 +184,17 @@ SourceResult OpenShards(const std::string& dir, const std::string& index_path,
                          "no such tensor");
     }
   }
-  return std::shared_ptr<const WeightSource>(
-      std::make_shared<SafetensorsSource>(index_path, std::move(shards)));
+  return Joined(index_path, std::move(shards));
 }
 
 }  // namespace
 
 SourceResult OpenWeightFile(const std::string& path, bool use_mmap) {
-  Result<SafetensorsFile> file = SafetensorsFile::Open(path, use_mmap);
+  Result<SafetensorsFile> file = OpenFile(path, use_mmap);
   if (!file.ok()) return file.error();
   std::vector<OpenShard> shards;
   shards.push_back({path, std::move(file).Take()});
-  return std::shared_ptr<const WeightSource>(
-      std::make_shared<SafetensorsSource>(path, std::move(shards)));
+  return Joined(path, std::move(shards));
 }
 
 SourceResult OpenWeightSource(const std::string& dir, bool use_mmap) {

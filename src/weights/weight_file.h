@@ -12,7 +12,8 @@
 namespace tarn {
 
 /// How matrices and tensors of more axes are stored; tensors of one axis, which
-/// are small and matter, stay as they are.
+/// are small and matter, stay as they are. A tensor in groups stays in groups
+/// (quantised/stored_groups.h) with kAsTheyAre.
 enum class StoredWeights { kAsTheyAre, kF32, kBF16 };
 
 struct WeightFileOptions {
@@ -36,9 +37,11 @@ uint64_t WeightFileBytes(const WeightSource& source,
 std::string WeightFileHead(const WeightSource& source,
                            const WeightFileOptions& options);
 
-/// Writes all tensors: those of larger numbers first, otherwise in their order.
-/// What has no encoding of safetensors is stored as F32. Memory: some MiB, and
-/// what the source takes. Throws IoError and what the source throws.
+/// Writes all tensors: those of larger numbers first, otherwise in their order,
+/// and tensors in groups last, which are read once and in their order. What has
+/// no encoding of safetensors is stored as F32. Memory: some MiB, the scales of
+/// a tensor, and what the source takes. Throws IoError and what the source
+/// throws.
 void WriteWeights(const WeightSource& source, const WeightFileOptions& options,
                   ByteSink& to);
 

@@ -1,6 +1,7 @@
 #include "weights/weight_nodes.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -13,6 +14,13 @@ using Node = WeightPart::Node;
 
 // Numbers that are widened at a time where a part is turned: 64 KiB.
 constexpr int64_t kTurned = 16384;
+
+// The whole blocks around columns of a tensor, up to its row's end.
+WeightRange WholeBlocks(const WeightTensor& from, WeightRange columns) {
+  const int64_t block = from.encoding->numbers;
+  return {columns.begin / block * block,
+          std::min((columns.end + block - 1) / block * block, from.columns())};
+}
 
 // A node that no other node makes.
 class LeafNode : public Node {
@@ -109,8 +117,8 @@ class RangeNode final : public OverNode {
  public:
   RangeNode(WeightNode from, WeightRange rows, WeightRange columns)
       : OverNode(std::move(from)), row_(rows.begin), column_(columns.begin) {
-    const int64_t block = tensor.encoding->numbers;
-    if (columns.begin % block != 0 || columns.end % block != 0) {
+    const WeightRange whole = WholeBlocks(tensor, columns);
+    if (columns.begin != whole.begin || columns.end != whole.end) {
       tensor.encoding = &kF32Encoding;
     }
     tensor.shape[0] = rows.size();
@@ -121,10 +129,8 @@ class RangeNode final : public OverNode {
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
     const WeightRange wanted = InColumns(columns);
     if (!widened()) return from_->Read(InRows(rows), wanted, out);
-    // Whole blocks around the columns, of which the ends are dropped.
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {wanted.begin / block * block,
-                               (wanted.end + block - 1) / block * block};
+    // Of the blocks around the columns the ends are dropped.
+    const WeightRange whole = WholeBlocks(from_->tensor, wanted);
     std::vector<float> row(static_cast<size_t>(whole.size()));
     for (int64_t r = rows.begin; r < rows.end; ++r, out += wanted.size()) {
       from_->Read(InRows({r, r + 1}), whole, row.data());
@@ -166,12 +172,16 @@ class ReshapedNode final : public OverNode {
   ReshapedNode(WeightNode from, std::vector<int64_t> shape)
       : OverNode(std::move(from)) {
     tensor.shape = std::move(shape);
-    if (tensor.columns() % tensor.encoding->numbers != 0) {
+    // The same rows, or rows that are cut from whole blocks alone.
+    const int64_t block = tensor.encoding->numbers;
+    if (tensor.columns() != from_->tensor.columns() &&
+        (tensor.columns() % block != 0 ||
+         from_->tensor.columns() % block != 0)) {
       tensor.encoding = &kF32Encoding;
     }
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    ForRuns(rows, columns, from_->tensor.encoding->numbers,
+    ForRuns(rows, columns,
             [&](int64_t row, WeightRange whole, WeightRange wanted) {
               if (whole.size() == wanted.size()) {
                 from_->Read({row, row + 1}, wanted, out);
@@ -187,11 +197,10 @@ class ReshapedNode final : public OverNode {
   void ReadStored(WeightRange rows, WeightRange columns,
                   uint8_t* out) const override {
     if (widened()) return ReadAsStored(rows, columns, out);
-    ForRuns(rows, columns, tensor.encoding->numbers,
-            [&](int64_t row, WeightRange, WeightRange wanted) {
-              from_->ReadStored({row, row + 1}, wanted, out);
-              out += tensor.encoding->Bytes(wanted.size());
-            });
+    ForRuns(rows, columns, [&](int64_t row, WeightRange, WeightRange wanted) {
+      from_->ReadStored({row, row + 1}, wanted, out);
+      out += tensor.encoding->Bytes(wanted.size());
+    });
   }
   std::string Where(int64_t row, int64_t column) const override {
     const int64_t at = row * tensor.columns() + column;
@@ -200,11 +209,10 @@ class ReshapedNode final : public OverNode {
   }
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
-    ForRuns(rows, columns, 1,
-            [&](int64_t row, WeightRange, WeightRange wanted) {
-              from_->Write({row, row + 1}, wanted, numbers, sink);
-              numbers += wanted.size();
-            });
+    ForRuns(rows, columns, [&](int64_t row, WeightRange, WeightRange wanted) {
+      from_->Write({row, row + 1}, wanted, numbers, sink);
+      numbers += wanted.size();
+    });
   }
   WeightRange RowsOf(const std::string& name) const override {
     const WeightRange all = from_->RowsOf(name);
@@ -217,18 +225,15 @@ class ReshapedNode final : public OverNode {
   // f(row of from_, whole blocks of its columns, the columns) for the pieces
   // of the rows' columns, in order.
   template <typename F>
-  void ForRuns(WeightRange rows, WeightRange columns, int64_t block,
-               const F& f) const {
+  void ForRuns(WeightRange rows, WeightRange columns, const F& f) const {
     const int64_t width = from_->tensor.columns();
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       int64_t at = r * tensor.columns() + columns.begin;
       for (int64_t left = columns.size(); left > 0;) {
         const int64_t first = at % width;
         const int64_t count = std::min(left, width - first);
-        f(at / width,
-          WeightRange{first / block * block,
-                      (first + count + block - 1) / block * block},
-          WeightRange{first, first + count});
+        const WeightRange wanted = {first, first + count};
+        f(at / width, WholeBlocks(from_->tensor, wanted), wanted);
         at += count;
         left -= count;
       }
@@ -243,9 +248,7 @@ class TransposedNode final : public OverNode {
     if (tensor.encoding->numbers > 1) tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {rows.begin / block * block,
-                               (rows.end + block - 1) / block * block};
+    const WeightRange whole = WholeBlocks(from_->tensor, rows);
     std::vector<float> piece;
     ForPieces(columns, whole.size(), [&](WeightRange part) {
       piece.resize(static_cast<size_t>(part.size() * whole.size()));
@@ -401,23 +404,127 @@ class StackedNode final : public Node {
   const std::vector<WeightNode> parts_;
 };
 
-class ScaledNode final : public OverNode {
+class BesideNode final : public Node {
  public:
-  ScaledNode(WeightNode from, float factor, float term)
-      : OverNode(std::move(from)), factor_(factor), term_(term) {
+  explicit BesideNode(std::vector<WeightNode> parts)
+      : parts_(std::move(parts)) {
+    tensor = parts_[0]->tensor;
+    tensor.shape[1] = 0;
+    for (const WeightNode& part : parts_) {
+      const int64_t columns = part->tensor.columns();
+      tensor.shape[1] += columns;
+      if (part->tensor.encoding != tensor.encoding ||
+          columns % tensor.encoding->numbers != 0) {
+        tensor.encoding = &kF32Encoding;
+      }
+    }
+  }
+  void Read(WeightRange rows, WeightRange columns, float* out) const override {
+    std::vector<float> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      piece.resize(static_cast<size_t>(rows.size() * own.size()));
+      if (part->tensor.encoding == tensor.encoding) {
+        part->Read(rows, own, piece.data());
+      } else {  // its blocks may be cut
+        RangeNode(part, {0, part->tensor.rows()}, own)
+            .Read(rows, {0, own.size()}, piece.data());
+      }
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        std::copy_n(piece.data() + r * own.size(), own.size(),
+                    out + r * columns.size() + at);
+      }
+    });
+  }
+  void ReadStored(WeightRange rows, WeightRange columns,
+                  uint8_t* out) const override {
+    const int64_t bytes = tensor.encoding->Bytes(columns.size());
+    std::vector<uint8_t> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      const int64_t width = tensor.encoding->Bytes(own.size());
+      piece.resize(static_cast<size_t>(rows.size() * width));
+      if (part->tensor.encoding == tensor.encoding) {
+        part->ReadStored(rows, own, piece.data());
+      } else {  // this part is widened
+        std::vector<float> numbers(
+            static_cast<size_t>(rows.size() * own.size()));
+        const int64_t first = columns.begin + at;
+        Read(rows, {first, first + own.size()}, numbers.data());
+        std::memcpy(piece.data(), numbers.data(), piece.size());
+      }
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        std::memcpy(out + r * bytes + tensor.encoding->Bytes(at),
+                    piece.data() + r * width, static_cast<size_t>(width));
+      }
+    });
+  }
+  std::string Where(int64_t row, int64_t column) const override {
+    std::string where;
+    ForParts({column, column + 1},
+             [&](const WeightNode& part, WeightRange own, int64_t) {
+               where = part->Where(row, own.begin);
+             });
+    return where.empty() ? parts_[0]->Where(0, 0) : where;
+  }
+  void Release() const override {
+    for (const WeightNode& part : parts_) part->Release();
+  }
+  void Write(WeightRange rows, WeightRange columns, const float* numbers,
+             WeightSink& sink) const override {
+    std::vector<float> piece;
+    ForParts(columns, [&](const WeightNode& part, WeightRange own, int64_t at) {
+      piece.clear();
+      for (int64_t r = 0; r < rows.size(); ++r) {
+        const float* row = numbers + r * columns.size() + at;
+        piece.insert(piece.end(), row, row + own.size());
+      }
+      part->Write(rows, own, piece.data(), sink);
+    });
+  }
+  WeightRange RowsOf(const std::string& name) const override {
+    WeightRange all = {tensor.rows(), 0};
+    for (const WeightNode& part : parts_) {
+      const WeightRange own = part->RowsOf(name);
+      if (own.size() == 0) continue;
+      all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
+    }
+    return all.size() > 0 ? all : WeightRange{};
+  }
+  void AddLeaves(std::vector<WeightTensor>& leaves) const override {
+    for (const WeightNode& part : parts_) part->AddLeaves(leaves);
+  }
+
+ private:
+  // f(part, its own columns, where they begin among the given ones) for the
+  // parts that the columns belong to, in order.
+  template <typename F>
+  void ForParts(WeightRange columns, const F& f) const {
+    int64_t first = 0;
+    for (const WeightNode& part : parts_) {
+      const int64_t width = part->tensor.columns();
+      const WeightRange own = {std::max(columns.begin, first) - first,
+                               std::min(columns.end, first + width) - first};
+      if (own.size() > 0) f(part, own, first + own.begin - columns.begin);
+      first += width;
+    }
+  }
+  const std::vector<WeightNode> parts_;
+};
+
+// Each number by itself becomes another one, float32.
+class MappedNode : public OverNode {
+ public:
+  explicit MappedNode(WeightNode from) : OverNode(std::move(from)) {
     tensor.encoding = &kF32Encoding;
   }
   void Read(WeightRange rows, WeightRange columns, float* out) const override {
-    const int64_t block = from_->tensor.encoding->numbers;
-    const WeightRange whole = {columns.begin / block * block,
-                               (columns.end + block - 1) / block * block};
+    const WeightRange whole = WholeBlocks(from_->tensor, columns);
     std::vector<float> row(static_cast<size_t>(whole.size()));
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       from_->Read({r, r + 1}, whole, row.data());
-      const float* first = row.data() + (columns.begin - whole.begin);
-      for (int64_t c = 0; c < columns.size(); ++c) {
-        *out++ = factor_ * first[c] + term_;
-      }
+      std::copy_n(row.data() + (columns.begin - whole.begin), columns.size(),
+                  out);
+      Map(r, columns, out);
+      out += columns.size();
     }
   }
   void ReadStored(WeightRange rows, WeightRange columns,
@@ -430,16 +537,59 @@ class ScaledNode final : public OverNode {
   void Write(WeightRange rows, WeightRange columns, const float* numbers,
              WeightSink& sink) const override {
     std::vector<float> mapped(numbers, numbers + rows.size() * columns.size());
-    for (float& number : mapped) number = (number - term_) / factor_;
+    for (float& number : mapped) number = Back(number);
     from_->Write(rows, columns, mapped.data(), sink);
   }
+
+ protected:
+  // Of a row, in place.
+  virtual void Map(int64_t row, WeightRange columns, float* numbers) const = 0;
+  virtual float Back(float number) const = 0;
+};
+
+class ScaledNode final : public MappedNode {
+ public:
+  ScaledNode(WeightNode from, float factor, float term)
+      : MappedNode(std::move(from)), factor_(factor), term_(term) {}
   WeightNode Sized(std::vector<int64_t> shape) const override {
     return std::make_shared<ScaledNode>(from_->Sized(std::move(shape)), factor_,
                                         term_);
   }
 
  private:
+  void Map(int64_t, WeightRange columns, float* numbers) const override {
+    for (int64_t c = 0; c < columns.size(); ++c) {
+      numbers[c] = factor_ * numbers[c] + term_;
+    }
+  }
+  float Back(float number) const override { return (number - term_) / factor_; }
   const float factor_, term_;
+};
+
+class LogOfNegatedNode final : public MappedNode {
+ public:
+  explicit LogOfNegatedNode(WeightNode from) : MappedNode(std::move(from)) {}
+  WeightNode Sized(std::vector<int64_t> shape) const override {
+    return std::make_shared<LogOfNegatedNode>(from_->Sized(std::move(shape)));
+  }
+
+ private:
+  // In double: the rounding to float32 is the only one.
+  void Map(int64_t row, WeightRange columns, float* numbers) const override {
+    for (int64_t c = 0; c < columns.size(); ++c) {
+      if (!(numbers[c] <= 0)) {
+        throw FormatError(
+            Where(row, columns.begin + c),
+            "a number up to 0, the negated exponential of another",
+            StrCat(numbers[c]));
+      }
+      numbers[c] =
+          static_cast<float>(std::log(-static_cast<double>(numbers[c])));
+    }
+  }
+  float Back(float number) const override {
+    return static_cast<float>(-std::exp(static_cast<double>(number)));
+  }
 };
 
 class FilledNode final : public LeafNode {
@@ -512,6 +662,14 @@ WeightNode TransposeOf(WeightNode from) {
 
 WeightNode StackOf(std::vector<WeightNode> parts) {
   return std::make_shared<StackedNode>(std::move(parts));
+}
+
+WeightNode BesideOf(std::vector<WeightNode> parts) {
+  return std::make_shared<BesideNode>(std::move(parts));
+}
+
+WeightNode LogOfNegatedOf(WeightNode from) {
+  return std::make_shared<LogOfNegatedNode>(std::move(from));
 }
 
 WeightNode ScaledBy(WeightNode from, float factor) {

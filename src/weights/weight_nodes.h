@@ -46,8 +46,10 @@ WeightNode RangeOf(WeightNode from, WeightRange rows, WeightRange columns);
 WeightNode ReshapedTo(WeightNode from, std::vector<int64_t> shape);
 WeightNode TransposeOf(WeightNode from);
 WeightNode StackOf(std::vector<WeightNode> parts);
+WeightNode BesideOf(std::vector<WeightNode> parts);
 WeightNode ScaledBy(WeightNode from, float factor);
 WeightNode ShiftedBy(WeightNode from, float term);
+WeightNode LogOfNegatedOf(WeightNode from);
 WeightNode FilledWith(std::vector<int64_t> shape, float value);
 
 }  // namespace tarn

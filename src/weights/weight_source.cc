@@ -13,7 +13,8 @@ namespace {
 void CheckRange(const WeightTensor& tensor, const char* axis, WeightRange range,
                 int64_t size, int64_t block) {
   if (range.begin >= 0 && range.begin <= range.end && range.end <= size &&
-      range.begin % block == 0 && range.end % block == 0) {
+      range.begin % block == 0 &&
+      (range.end % block == 0 || range.end == size)) {
     return;
   }
   throw ShapeError(
@@ -106,7 +107,8 @@ void WeightSource::ReadBytes(const WeightTensor& tensor, int64_t begin,
     const int64_t last = (at + part + encoding.bytes - 1) / encoding.bytes;
     blocks.resize(static_cast<size_t>((last - first) * encoding.bytes));
     ReadStored(tensor, {row, row + 1},
-               {first * encoding.numbers, last * encoding.numbers},
+               {first * encoding.numbers,
+                std::min(last * encoding.numbers, tensor.columns())},
                blocks.data());
     std::memcpy(out, blocks.data() + (at - first * encoding.bytes),
                 static_cast<size_t>(part));

@@ -62,7 +62,8 @@ class WeightSource {
   void ReadStoredRows(const WeightTensor& tensor, WeightRange rows,
                       uint8_t* out) const;
   /// Columns `columns` of these rows, as float32 and as stored; in whole blocks
-  /// of the encoding. What views are made of.
+  /// of the encoding, of which a row's last may be short. What views are made
+  /// of.
   void Read(const WeightTensor& tensor, WeightRange rows, WeightRange columns,
             float* out) const;
   void ReadStored(const WeightTensor& tensor, WeightRange rows,
@@ -96,8 +97,9 @@ class WeightSource {
 
 /// Opens the weights of a model directory: DIR/model.safetensors, or if there
 /// is none the shards that DIR/model.safetensors.index.json lists. Headers are
-/// checked whole, numbers are not read. IoError or FormatError in one line.
-/// use_mmap false: contents are copied.
+/// checked whole, numbers are not read. Tensors that are stored in groups
+/// (quantised/quantised_source.h) are joined. IoError or FormatError in one
+/// line. use_mmap false: contents are copied.
 Result<std::shared_ptr<const WeightSource>> OpenWeightSource(
     const std::string& dir, bool use_mmap = true);
 

@@ -92,6 +92,23 @@ WeightPart WeightPart::Stacked(const std::vector<WeightPart>& parts) {
   return WeightPart(StackOf(std::move(nodes)));
 }
 
+WeightPart WeightPart::Beside(const std::vector<WeightPart>& parts) {
+  std::vector<WeightNode> nodes;
+  for (const WeightPart& part : parts) {
+    if (part.shape().size() != 2 || part.shape()[0] != parts[0].shape()[0]) {
+      throw ShapeError(
+          "WeightPart::Beside: part",
+          StrCat("a matrix with the rows of ", ShapeText(parts[0].shape())),
+          ShapeText(part.shape()));
+    }
+    nodes.push_back(part.node_);
+  }
+  if (nodes.empty()) {
+    throw ShapeError("WeightPart::Beside: parts", "at least one", "none");
+  }
+  return WeightPart(BesideOf(std::move(nodes)));
+}
+
 WeightPart WeightPart::Filled(std::vector<int64_t> shape, float value) {
   for (const int64_t size : shape) {
     if (size >= 0) continue;
@@ -134,6 +151,10 @@ std::vector<WeightTensor> WeightPart::Leaves() const {
 
 WeightPart WeightPart::Shifted(float term) const {
   return WeightPart(ShiftedBy(node_, term));
+}
+
+WeightPart WeightPart::LogOfNegated() const {
+  return WeightPart(LogOfNegatedOf(node_));
 }
 
 WeightView::WeightView(std::string path, std::vector<Tensor> tensors)

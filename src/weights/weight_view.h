@@ -46,6 +46,9 @@ class WeightPart {
   /// Tensors below one another, alike in all axes but the first. At least one;
   /// throws ShapeError.
   static WeightPart Stacked(const std::vector<WeightPart>& parts);
+  /// Matrices next to one another, of equally many rows. At least one; throws
+  /// ShapeError.
+  static WeightPart Beside(const std::vector<WeightPart>& parts);
 
   /// A tensor of one number, which no source holds.
   static WeightPart Filled(std::vector<int64_t> shape, float value);
@@ -53,6 +56,9 @@ class WeightPart {
   WeightPart Scaled(float factor) const;
   /// The numbers plus a term, F32.
   WeightPart Shifted(float term) const;
+  /// log(-x) of the numbers x, F32: A_log of A = -exp(A_log). Reading a number
+  /// above 0, which no A_log gives, throws FormatError.
+  WeightPart LogOfNegated() const;
 
   /// A tensor that is only written (Write): reading it throws ArgumentError.
   static WeightPart Named(std::string name, std::vector<int64_t> shape);

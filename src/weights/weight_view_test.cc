@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -97,6 +98,9 @@ struct Plain {
       }
     }
     return t;
+  }
+  Plain Beside(const Plain& other) const {
+    return Transposed().Below(other.Transposed()).Transposed();
   }
   Plain Below(const Plain& other) const {
     Plain t = *this;
@@ -212,6 +216,50 @@ TEST_F(WeightViewTest, Blocks) {
                ShapeError);
 }
 
+TEST_F(WeightViewTest, Beside) {
+  const WeightPart part(blocks_, "blocks"), single(blocks_, "plain");
+  const Plain plain{{5, 12}, ValuesOf(*blocks_, "blocks")};
+  const Plain numbers{{5, 12}, ValuesOf(*blocks_, "plain")};
+  const Plain a = PlainFile("a");
+  const auto cut = [&](int64_t begin, int64_t end) {
+    return plain.Cut({0, 5}, {begin, end});
+  };
+  ExpectReads(WeightPart::Beside({part}), plain, kBlocks);
+  ExpectReads(WeightPart::Beside({part.Columns({8, 12}), part.Columns({0, 4}),
+                                  part.Columns({4, 4}), part.Columns({4, 8})}),
+              cut(8, 12).Beside(cut(0, 4)).Beside(cut(4, 8)), kBlocks);
+  ExpectReads(WeightPart::Beside({part.Columns({3, 5}), part.Columns({0, 4})}),
+              cut(3, 5).Beside(cut(0, 4)), kF32Encoding);
+  ExpectReads(WeightPart::Beside({single.Columns({0, 3}), part}),
+              numbers.Cut({0, 5}, {0, 3}).Beside(plain), kF32Encoding);
+  ExpectReads(WeightPart::Beside({File("a"), part}).Rows({1, 4}),
+              a.Beside(plain).Cut({1, 4}, {0, 24}), kF32Encoding);
+  const WeightView view(
+      "view", {{"x", WeightPart::Beside({single.Columns({2, 4}), single})}});
+  EXPECT_EQ("memory: plain 39, as 'x'",
+            view.Where(*view.Find("x"), 3 * 14 + 5));
+}
+
+TEST_F(WeightViewTest, LogOfNegated) {
+  WriteTestFile(folder_ / "l", {{"x", {2, 3}, DType::kF32, 0}});
+  const auto file = OpenWeightFile(folder_ / "l").Take();
+  const WeightPart x(file, "x");
+  Plain want{{2, 3}, {}};
+  for (int i = 0; i < 6; ++i) {  // that of 0 is -infinity
+    want.values.push_back(static_cast<float>(std::log(static_cast<double>(i))));
+  }
+  ExpectReads(x.Scaled(-1.0f).LogOfNegated(), want, kF32Encoding);
+  const WeightView view("view", {{"x", x.LogOfNegated()}});
+  try {
+    ValuesOf(view, "x");
+    FAIL() << "no error";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string(error.what()).find("want a number up to 0"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_F(WeightViewTest, ScaledAndShifted) {
   const WeightPart part(blocks_, "blocks");
   const Plain plain{{5, 12}, ValuesOf(*blocks_, "blocks")};
@@ -261,6 +309,9 @@ TEST_F(WeightViewTest, RefusesWhatDoesNotFit) {
                ShapeError);
   EXPECT_THROW(WeightPart::Stacked({}), ShapeError);
   EXPECT_THROW(WeightPart::Stacked({File("a"), File("v")}), ShapeError);
+  EXPECT_THROW(WeightPart::Beside({}), ShapeError);
+  EXPECT_THROW(WeightPart::Beside({File("a"), File("h")}), ShapeError);
+  EXPECT_THROW(WeightPart::Beside({File("v"), File("v")}), ShapeError);
   EXPECT_THROW(WeightView("v", {{"x", File("a")}, {"x", File("v")}}),
                ArgumentError);
 }

@@ -52,6 +52,15 @@ def test_markdown_has_the_columns_of_llama_bench(tarn, models):
     assert b"GB/s" in done.stderr  # the measured bandwidth
 
 
+def test_caches_are_measured_by_their_type(tarn, models):
+    done = tarn("bench", models / "full", *SMALL, "-d", "6", "-o", "json", "--cache", "f32,int8")
+    assert done.returncode == 0
+    rows = json.loads(done.stdout)
+    assert [row["type_k"] for row in rows] == ["f32"] * 4 + ["int8"] * 4
+    assert all(row["type_v"] == row["type_k"] for row in rows)
+    assert 2 * rows[-1]["session_bytes"] < rows[0]["session_bytes"]
+
+
 def test_json_has_its_keys_and_adds_up(tarn, models):
     done = tarn("bench", models / "full", *SMALL, "-d", "6", "-o", "json", "--weights", "f32,bf16")
     assert done.returncode == 0

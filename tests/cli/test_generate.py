@@ -319,6 +319,16 @@ def test_bf16_weights_run(tarn, models):
     assert got["tokens"] == 5
 
 
+@pytest.mark.parametrize("cache", ["bf16", "int8"])
+def test_rounded_keys_and_values_run(tarn, models, cache):
+    got = generate_json(tarn, models / "full", "--prompt", "a", "--cache", cache, "--max-tokens", 5)
+    whole = generate_json(tarn, models / "full", "--prompt", "a", "--max-tokens", 5)
+    assert got["tokens"] == 5
+    assert got["state_bytes"] < 0.7 * whole["state_bytes"]
+    done = tarn("generate", models / "linear", "--prompt", "a", "--cache", cache)
+    assert done.returncode == 2 and b"cache: want f32, as no layer keeps keys" in done.stderr
+
+
 def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
     """The resident set is the same after 20,000 and after 200,000 tokens."""
 

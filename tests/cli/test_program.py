@@ -51,7 +51,11 @@ def test_help_and_version(tarn):
         (("generate", "m", "--max-tokens", "-1"), "max-tokens"),
         (("generate", "m", "--max-tokens", "99999999999999999999"), "max-tokens"),
         (("generate", "m", "--threads", "-2"), "threads"),
-        (("generate", "m", "--weights", "int3"), "--weights: want f32 or bf16, got 'int3'"),
+        (
+            ("generate", "m", "--weights", "int3"),
+            "--weights: want auto, f32, bf16, int8 or int4, got 'int3'",
+        ),
+        (("generate", "m", "--cache", "int4"), "--cache: want f32, bf16 or int8, got 'int4'"),
         (("generate", "m", "--seed", "-2"), "seed"),
         (("generate", "m", "--seed", "9223372036854775808"), "seed"),
         (("generate", "m", "--seed", "1.5"), "want a whole number"),

@@ -2,6 +2,7 @@
 // size, under valgrind's callgrind, which counts the instructions of CountedRun
 // alone and writes a profile after each. Names are printed in that order.
 //   count_growth [VOCABULARY...]    files of vocabularies besides its cases
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -10,8 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "config/model_config.h"
 #include "core/executor.h"
 #include "core/json.h"
+#include "importers/directory.h"
+#include "importers/publish.h"
 #include "kernels/bench_case.h"
 #include "kernels/simd_target.h"
 #include "registry.h"
@@ -21,6 +25,7 @@
 #include "text/tokenizer.h"
 #include "text/unicode/nfc.h"
 #include "text/world_tokenizer.h"
+#include "weights/weight_source.h"
 
 using Work = std::function<void()>;
 
@@ -184,7 +189,68 @@ void CountLocalAttention() {
   });
 }
 
+// The tensors of a configuration, without numbers.
+class Shapes final : public WeightSource {
+ public:
+  explicit Shapes(const ModelConfig& config) {
+    std::vector<WeightTensor> tensors;
+    for (const auto& [name, shape] : WeightShapes(config)) {
+      tensors.push_back({name, shape});
+    }
+    SetTensors(std::move(tensors));
+  }
+  std::string path() const override { return "shapes"; }
+  std::string Where(const WeightTensor& tensor, int64_t) const override {
+    return tensor.name;
+  }
+
+ private:
+  void ReadPart(size_t, WeightRange rows, WeightRange columns,
+                float* out) const override {
+    std::fill_n(out, rows.size() * columns.size(), 0.0f);
+  }
+  void ReadStoredPart(size_t index, WeightRange rows, WeightRange columns,
+                      uint8_t* out) const override {
+    ReadPart(index, rows, columns, reinterpret_cast<float*>(out));
+  }
+};
+
+// Twice the layers, each of them listed: read, and written as the first type
+// that has them.
+void CountListedLayers() {
+  const auto config = [](int times) {
+    constexpr int kLayers = 64;
+    nlohmann::json rotates = nlohmann::json::array();
+    for (int i = 0; i < kLayers * times; ++i) {
+      rotates.push_back(i % 4 < 3 ? 1 : 0);
+    }
+    nlohmann::json object = {{"model_type", "smollm3"},
+                             {"vocab_size", 8},
+                             {"hidden_size", 8},
+                             {"intermediate_size", 8},
+                             {"num_attention_heads", 2},
+                             {"num_key_value_heads", 1},
+                             {"num_hidden_layers", kLayers * times}};
+    object["no_rope_layers"] = rotates;
+    return object.dump();
+  };
+  Count("read listed layers", [&](int times) {
+    const std::string text = config(times);
+    return [text] { ImportConfig(text, "config.json").Take(); };
+  });
+  Count("write listed layers", [&](int times) {
+    const ModelConfig read = ImportConfig(config(times), "config.json").Take();
+    const auto weights = std::make_shared<Shapes>(read);
+    return [read, weights] {
+      if (Publish(read, weights, "").Take().model_type != "smollm3") {
+        throw ArgumentError("Publish", "smollm3", "another type");
+      }
+    };
+  });
+}
+
 void CountAll(int count, char** arguments) {
+  CountListedLayers();
   CountOwnBpe();
   CountWorld();
   CountPatterns();

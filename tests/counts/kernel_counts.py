@@ -116,6 +116,12 @@ KERNELS = {
         "seq_len=32 heads=8 d_key=64",
     ),
     "linear_attention_step": ("linear_attention_step", "batch=4 heads=8 d_key=64"),
+    "mlstm_gates_forward": ("mlstm_gates_forward", "batch=1 seq_len=64 heads=8"),
+    "mlstm_gates_gradient": ("mlstm_gates_gradient", "batch=1 seq_len=64 heads=8"),
+    "mlstm_read_forward": ("mlstm_read_forward", "rows=64 width=256"),
+    "mlstm_read_gradient": ("mlstm_read_gradient", "rows=64 width=256"),
+    "rg_lru_forward": ("rg_lru_forward", "rows=64 width=256"),
+    "rg_lru_gradient": ("rg_lru_gradient", "rows=64 width=256 dtype=bf16"),
     "logistic_mixture_gradient": ("logistic_mixture_gradient", "rows=256 mixtures=10"),
     "matmul_prefill": ("matmul", "rows=64 inputs=256 outputs=256"),
     "matmul_decode_bf16": ("matmul", "rows=1 inputs=1024 outputs=512 dtype=bf16"),
@@ -124,6 +130,14 @@ KERNELS = {
     "softmax_attention_forward": ("softmax_attention_forward", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_gradient": ("softmax_attention_gradient", "seq_len=256 heads=1 d_key=64"),
     "softmax_attention_step": ("softmax_attention_step", "seq_len=512 heads=4 d_key=64"),
+    "softmax_attention_step_bf16": (
+        "softmax_attention_step",
+        "seq_len=512 heads=4 d_key=64 cache=1",
+    ),
+    "softmax_attention_step_int8": (
+        "softmax_attention_step",
+        "seq_len=512 heads=4 d_key=64 cache=2",
+    ),
     "layer_step": ("layer_step", "rows=1 layers=4 width=128 heads=4 hidden=512"),
     "rotary_rows": ("rotary_rows", "seq_len=64 heads=4 d_key=64"),
     "rotary_rows_interleaved": (

@@ -65,7 +65,8 @@ TEST(WeightsAllocation, NothingIsInMemoryTwice) {
         ASSERT_FALSE(CheckWeights(*source, config));
         const int64_t before = AllocatedBytes();
         SerialExecutor serial;
-        const Weights weights = PackWeights(*source, config, *format, serial);
+        const Weights weights = PackWeights(
+            *source, config, WeightPlan(config, format, false), serial);
         const int64_t taken = AllocatedBytes() - before;
         // Blocks of the arena grow by a quarter, in whole huge pages; the last
         // may be unused. The rest is a panel's rows of the widest matrix, and

@@ -276,6 +276,13 @@ std::vector<ModelConfig> GatedConfigs() {
                              "gla:gate_activation=none,kda:gate_bias=true",
                              "gdn:gate_activation=sigmoid:output_norm_eps=0.1",
                              "deltanet:gate_activation=silu",
+                             "norm-linear,norm-linear:qk_map=hadamard,full",
+                             "norm-linear:qk_map=identity,norm-linear:qk_map="
+                             "relu:divided_sums=true",
+                             "norm-linear:qk_map=t2r:unit_queries=true,norm-"
+                             "linear:qk_map=hedgehog:divided_sums=true",
+                             "norm-linear:qk_map=dpfp:unit_keys=true:output_"
+                             "norm_eps=0.1:gate_activation=silu",
                              "mamba2,mamba2,full",
                              "kda,full",
                              "gla,linear",

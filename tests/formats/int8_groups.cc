@@ -31,7 +31,7 @@ class Int8Panel {
   static constexpr int64_t kLines = 2;  // 72 bytes an input
   static constexpr bool kIsFloat = false;
 
-  Int8Panel(const uint8_t* panel, int64_t) : panel_(panel) {}
+  Int8Panel(const WeightMatrix& w, int64_t p) : panel_(w.Panel(p)) {}
   HWY_INLINE Int8Panel From(int64_t input, int64_t output) const {
     Int8Panel moved = *this;
     moved.input_ += input;

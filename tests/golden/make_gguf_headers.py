@@ -17,6 +17,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 import gguf_files  # noqa: E402
+import gguf_recurrent  # noqa: E402
 import published  # noqa: E402
 
 DECODER = dict(
@@ -38,6 +39,53 @@ LLAMA3 = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=64,
 )
+WORDS = dict(vocab_size=11, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+MAMBA = dict(WORDS, hidden_size=6, num_hidden_layers=1, state_size=3, time_step_rank=2)
+HYBRID = dict(
+    WORDS,
+    hidden_size=8,
+    intermediate_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    mamba_n_heads=4,
+    mamba_d_head=4,
+    mamba_d_state=3,
+    mamba_d_conv=2,
+)
+QWEN = dict(
+    WORDS,
+    **{key: HYBRID[key] for key in ("hidden_size", "intermediate_size", "num_hidden_layers",
+                                    "num_attention_heads", "num_key_value_heads")},
+    head_dim=8,
+    layer_types=["linear_attention", "full_attention"],
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=3,
+    linear_value_head_dim=3,
+    linear_conv_kernel_dim=2,
+)  # fmt: skip
+EXPERTS = dict(
+    num_experts=3,
+    num_experts_per_tok=2,
+    moe_intermediate_size=5,
+    shared_expert_intermediate_size=4,
+)
+RWKV = dict(
+    architectures=["RWKV7ForCausalLM"],
+    model_type="rwkv7",
+    vocab_size=11,
+    hidden_size=8,
+    num_hidden_layers=2,
+    intermediate_size=12,
+    head_dim=4,
+    norm_eps=16e-5,
+    fuse_norm=False,
+    decay_low_rank_dim=2,
+    gate_low_rank_dim=3,
+    a_low_rank_dim=2,
+    v_low_rank_dim=2,
+)
 # The model of each architecture. Every kind of key that a row reads is in one of them.
 MODELS = [
     ("llama", {**DECODER, "attention_bias": True, "rope_parameters": LLAMA3}),
@@ -53,7 +101,28 @@ MODELS = [
             "sliding_window_pattern": 2,
         },
     ),
-]
+    ("mamba", MAMBA),
+    (
+        "mamba2",
+        {**WORDS, "hidden_size": 6, "num_hidden_layers": 1, "num_heads": 4, "head_dim": 3,
+         "state_size": 3, "n_groups": 2},
+    ),
+    (
+        "falcon_h1",
+        {**HYBRID, "num_hidden_layers": 1, "head_dim": 4, "mamba_d_ssm": 16,
+         "mamba_rms_norm": True, "mamba_norm_before_gate": False},
+    ),
+    (
+        "granitemoehybrid",
+        {**HYBRID, "shared_intermediate_size": 4, "layer_types": ["mamba", "attention"],
+         "num_local_experts": 3, "num_experts_per_tok": 2, "logits_scaling": 2.0,
+         "residual_multiplier": 0.5},
+    ),
+    ("qwen3_5_text", {**QWEN, "later_layers": 1}),
+    ("qwen3_5_moe_text", {**QWEN, **EXPERTS}),
+    ("qwen3_next", {**QWEN, **EXPERTS}),
+    ("rwkv7", RWKV),
+]  # fmt: skip
 
 
 def main() -> None:
@@ -62,7 +131,10 @@ def main() -> None:
     out.mkdir(exist_ok=True)
     for kind, keys in MODELS:
         with tempfile.TemporaryDirectory() as folder:
-            published.random_model(kind, keys).save_pretrained(folder)
+            if kind == "rwkv7":
+                gguf_recurrent.rwkv_folder(pathlib.Path(folder), keys)
+            else:
+                published.random_model(kind, keys).save_pretrained(folder)
             path = gguf_files.write_model(folder, pathlib.Path(folder) / "m.gguf")
             reader = gguf.GGUFReader(path)
             name = reader.fields["general.architecture"].contents()

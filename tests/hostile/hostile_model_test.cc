@@ -17,6 +17,7 @@
 #include "reference/random_model.h"
 #include "runtime/model/model.h"
 #include "runtime/model/verify.h"
+#include "runtime/quantise/quantise.h"
 #include "runtime/session/state_file.h"
 #include "text/tokenizer.h"
 
@@ -164,6 +165,43 @@ TEST_F(HostileModel, TwoThousandMutations) {
   // a weight, leave a model that runs.
   EXPECT_GT(outcome.refused, kMutations / 2);
   EXPECT_GT(outcome.working, kMutations / 50);
+}
+
+// The same for weights in groups: the note of their schemes, codes and scales.
+TEST_F(HostileModel, ThousandQuantisedFiles) {
+  std::vector<Files> originals;
+  for (const GroupScheme& scheme :
+       {GroupScheme{8, 32, false}, GroupScheme{4, 32, true}}) {
+    Files files =
+        WriteAndRead(TinyConfig(MixerKind("full")), Tokenizer::Byte());
+    QuantiseOptions options;
+    options.scheme = scheme;
+    options.threads = 1;
+    options.convert.overwrite = true;
+    QuantiseModel(root_ / "good", root_ / "quantised", options);
+    files.weights =
+        ReadFile(root_ / "quantised/model.safetensors", 1 << 20).Take();
+    originals.push_back(files);
+  }
+  Mutator mutator(23);
+  Outcome outcome;
+  for (int i = 0; i < 1000 && !HasFailure(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "mutation " << i);
+    Files files = originals[static_cast<size_t>(i) % 2];
+    // Half of the time the header alone, which is a part of the file.
+    uint64_t header = 0;
+    std::memcpy(&header, files.weights.data(), sizeof(header));
+    std::string head = files.weights.substr(0, 8 + header);
+    if (mutator.Below(2) == 0) {
+      mutator.Mutate(head);
+      files.weights = head + files.weights.substr(8 + header);
+    } else {
+      mutator.Mutate(files.weights);
+    }
+    Try(Put(files), outcome);
+  }
+  EXPECT_GT(outcome.refused, 300);
+  EXPECT_GT(outcome.working, 20);
 }
 
 // A state file is refused in one line, or gives the state that was saved: its

@@ -233,6 +233,7 @@ for file in sorted((pathlib.Path(root) / "conversion").glob("*.py")):
 hparams = ModelBase.load_hparams(pathlib.Path(folder), False)
 model = ModelBase.from_model_architecture(hparams["architectures"][0], model_type=ModelType.TEXT)
 model.set_vocab = lambda self: self.gguf_writer.add_tokenizer_model("none")
+model.no_mtp = True  # no layers that predict later tokens
 model(pathlib.Path(folder), gguf.LlamaFileType[kind], pathlib.Path(out)).write()
 """
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "config/model_config.h"
+#include "core/text.h"
 
 namespace tarn::testing {
 
@@ -36,7 +37,8 @@ class ReferenceRecurrent {
   static bool Knows(const std::string& kind) {
     for (const char* known :
          {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-          "kda", "rwkv6", "rwkv7", "mamba1", "short-conv", "rg-lru", "mlstm"}) {
+          "kda", "norm-linear", "rwkv6", "rwkv7", "mamba1", "short-conv",
+          "rg-lru", "mlstm"}) {
       if (kind == known) return true;
     }
     return false;
@@ -48,6 +50,7 @@ class ReferenceRecurrent {
     if (Is("short-conv")) return ShortConv(x);
     if (Is("rg-lru")) return Lru(x);
     if (Is("mlstm")) return Mlstm(x);
+    if (Is("norm-linear")) return NormLinear(x);
     return kind_.starts_with("rwkv") ? Rwkv(x, first) : Gated(x);
   }
 
@@ -246,9 +249,9 @@ class ReferenceRecurrent {
     // 0: the mixer's own; none, silu, sigma.
     int64_t gate = KeyOf<int64_t>(c_, "gate_activation");
     if (gate == 0 || Is("mamba2")) {
-      gate = Is("kda") || Is("lightning")    ? 3
-             : Is("hgrn2") || Is("deltanet") ? 1
-                                             : 2;
+      gate = Is("kda") || Is("lightning")                         ? 3
+             : Is("hgrn2") || Is("deltanet") || Is("norm-linear") ? 1
+                                                                  : 2;
     }
     Row z(o.size(), 1.0);
     if (gate > 1) {
@@ -359,6 +362,101 @@ class ReferenceRecurrent {
         }
       }
       out.push_back(Linear("out_projection", Output(o, x[t], plain)));
+    }
+    return out;
+  }
+
+  // phi of a head's query or key, by the word's place in form_features.h.
+  Row Feature(const std::string& side, const Row& x) const {
+    enum { kElu1, kIdentity, kRelu, kHadamard, kT2r, kHedgehog, kDpfp };
+    const auto positive = [](double v) { return v > 0 ? v : 0; };
+    Row y;
+    switch (KeyOf<int64_t>(c_, "qk_map")) {
+      case kElu1:
+        y = Each(x, [](double v) { return v > 0 ? v + 1 : std::exp(v); });
+        break;
+      case kIdentity:
+        y = x;
+        break;
+      case kRelu:
+        y = Each(x, positive);
+        break;
+      case kHadamard: {
+        y = Linear(side + "_map_projection", x);
+        const Row factor = Linear(side + "_factor_projection", x);
+        for (size_t i = 0; i < y.size(); ++i) y[i] *= factor[i];
+        break;
+      }
+      case kT2r:
+        y = Each(Linear(side + "_map_projection", x), positive);
+        break;
+      case kHedgehog: {
+        double sum = 0;
+        for (const double sign : {2.0, -2.0}) {
+          for (const double v : Linear(side + "_map_projection", x)) {
+            y.push_back(std::exp(sign * v));
+            sum += y.back();
+          }
+        }
+        for (double& v : y) v /= sum;
+        break;
+      }
+      case kDpfp: {
+        Row r = Each(x, positive);
+        for (const double v : x) r.push_back(positive(-v));
+        for (size_t j = 1; j <= 4; ++j) {
+          for (size_t i = 0; i < r.size(); ++i) {
+            y.push_back(r[i] * r[(i + r.size() - j) % r.size()]);
+          }
+        }
+      }
+    }
+    if (KeyOf<bool>(c_, side == "query" ? "unit_queries" : "unit_keys")) {
+      double sum = 1e-4;
+      for (const double v : y) sum += v;
+      for (double& v : y) v /= sum;
+    }
+    return y;
+  }
+
+  // Every pair of tokens: o_i = sum_j (phi(q_i) . phi(k_j)) v_j C^-1/2.
+  Rows NormLinear(const Rows& x) const {
+    const size_t keys = static_cast<size_t>(keys_);
+    std::vector<Rows> q, k;  // by token and head
+    Rows v, out;
+    for (const Row& row : x) {
+      for (const char* side : {"query", "key"}) {
+        const Row all = Linear(StrCat(side, "_projection"), row);
+        Rows heads;
+        for (size_t at = 0; at < all.size(); at += keys) {
+          heads.push_back(
+              Feature(side, Row(all.begin() + at, all.begin() + at + keys)));
+        }
+        (side == std::string("query") ? q : k).push_back(heads);
+      }
+      v.push_back(Linear("value_projection", row));
+      Row o(v[0].size());
+      for (size_t h = 0; h < q[0].size(); ++h) {
+        const Row& query = q.back()[h];
+        double divisor = 1e-10;
+        for (size_t j = 0; j < v.size(); ++j) {
+          double score = 0;
+          for (size_t c = 0; c < query.size(); ++c) {
+            score += query[c] * k[j][h][c];
+          }
+          score /= std::sqrt(static_cast<double>(query.size()));
+          divisor += score;
+          for (size_t i = 0; i < static_cast<size_t>(values_); ++i) {
+            const size_t at = h * static_cast<size_t>(values_) + i;
+            o[at] += score * v[j][at];
+          }
+        }
+        if (!KeyOf<bool>(c_, "divided_sums")) continue;
+        for (size_t i = 0; i < static_cast<size_t>(values_); ++i) {
+          o[h * static_cast<size_t>(values_) + i] /= divisor;
+        }
+      }
+      out.push_back(Linear("out_projection", Output(o, row, v.back())));
     }
     return out;
   }

@@ -10,13 +10,13 @@
 #include <string>
 #include <string_view>
 
-#include "text/tokenizer.h"
+#include "runtime/model/files.h"
 
 int main(int argc, char** argv) {
   using Json = nlohmann::ordered_json;
   using tarn::EncodeOptions;
   if (argc != 2) return 2;
-  const auto tokenizer = tarn::Tokenizer::OpenFile(argv[1]);
+  const auto tokenizer = tarn::OpenTokenizerFile(argv[1]);
   if (!tokenizer.ok()) {
     std::fprintf(stderr, "%s\n", tokenizer.error().what());
     return 3;

@@ -32,10 +32,11 @@ def encode(path: pathlib.Path, strings: list[str]) -> list[dict]:
     return [json.loads(line) for line in run.stdout.decode().split("\n") if line]
 
 
-def compare(path: pathlib.Path, strings: list[str]) -> None:
-    """Plain: without special tokens. Special: with those in the text and at its ends."""
+def compare(path: pathlib.Path, strings: list[str], file: pathlib.Path | None = None) -> None:
+    """Plain: without special tokens. Special: with those in the text and at its ends. file:
+    of the tokenizer to test, where it is another one than the tokenizer.json `path`."""
     tokenizers = pytest.importorskip("tokenizers")
-    got = encode(path, strings)
+    got = encode(file or path, strings)
     assert len(got) == len(strings)
     root = without_special(json.loads(path.read_text()))
     tokenizer = tokenizers.Tokenizer.from_str(json.dumps(root))

@@ -1,6 +1,6 @@
 """Mixers with a decaying state, from the table that the C++ side builds its own from
-(mixers/gated/form.h): RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet
-and KDA differ in which parts they have, not in how a part works."""
+(mixers/gated/form.h): RetNet, Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet,
+KDA and normed linear attention differ in which parts they have, not in how a part works."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from tarn import ops
 from tarn._fused import Branch
 from tarn._passed_rows import PassedRows, want_passed
 from tarn._rotary_rows import rotary_rows
-from tarn.nn._gated_parts import convolve, kept_rows, left_to, products, split, want_read, wide
+from tarn.nn._gated_parts import (
+    convolve,
+    head_features,
+    kept_rows,
+    left_to,
+    products,
+    split,
+    want_read,
+    wide,
+)
 from tarn.nn._gated_weights import GatedWeights
 from tarn.nn._mixer import Tensors, register_mixer
 
@@ -30,8 +39,8 @@ class GatedMixer(GatedWeights):
     Parameters have the names and shapes of the weight file: query_projection,
     key_projection, value_projection, out_projection (no biases), norm, and those that
     the form has besides. What is fixed (log_decay, lower_bound) are buffers. Matrices
-    begin as torch.nn.Linear's, filters as torch.nn.Conv1d's. State: S [B, H, K, V] and,
-    after a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
+    begin as torch.nn.Linear's, filters as torch.nn.Conv1d's. State: S [B, H, C, V], C the
+    features of a key (K without a map; V + 1 columns where sums are divided), and, after a convolution, window [B, W - 1, C], float32 (float64 under float64 weights).
     """
 
     def extra_repr(self) -> str:
@@ -64,6 +73,8 @@ class GatedMixer(GatedWeights):
         keys, skipped = kept_rows(heads["keys"], kept), heads["values"]
         if self.form["skip"]:
             heads["values"] = ops.head_scale(skipped, second)
+        if self.divided:  # the sum of a 1 is that of the keys
+            heads["values"] = torch.nn.functional.pad(skipped, (0, 1), value=1.0)
         if kept is not None and self.form["gate"] == "constant":
             gates = gates.expand(*kept.shape, self.heads)
         options: dict[str, Any] = {
@@ -87,6 +98,8 @@ class GatedMixer(GatedWeights):
             new_state["window"] = window
         if self.form["skip"]:
             out = ops.head_scale(skipped, self.D, out)
+        if self.divided:
+            out = out[..., :-1] / (out[..., -1:] + self.form["divisor_eps"])
         rows = self._norm_output(out, gate)
         return left_to(self.out_projection, rows), new_state
 
@@ -152,7 +165,15 @@ class GatedMixer(GatedWeights):
             tables_ = cos.to(queries).unsqueeze(-2), sin.to(queries).unsqueeze(-2)
             queries = torch.ops.tarn.rotate(queries, *tables_)
             made = torch.ops.tarn.rotate(made, *tables_)
+        if self.form["mapped"]:
+            queries, made = self._features("query", queries), self._features("key", made)
         return {"queries": queries, "keys": made, "values": last}
+
+    def _features(self, side: str, x: torch.Tensor) -> torch.Tensor:
+        names = (f"{side}_map_projection", f"{side}_factor_projection")
+        maps = [getattr(self, name) for name in names if hasattr(self, name)]
+        unit = self.view["unit_queries" if side == "query" else "unit_keys"]
+        return head_features(x, self.form, self.view["qk_map"], maps, unit)
 
     def _bounds(self, passed: PassedRows | None) -> torch.Tensor | None:
         """The lower bounds of the decay factors, [H K]; None where the form has none."""

@@ -85,6 +85,29 @@ def split(x: torch.Tensor, heads: int) -> torch.Tensor:
     return x.unflatten(2, (heads, x.shape[2] // heads))
 
 
+def head_features(
+    x: torch.Tensor, form: Mapping[str, Any], qk_map: str, maps: Sequence[Any], unit: bool
+) -> torch.Tensor:
+    """The features [B, T, H, C] of queries, or keys, [B, T, H, K]. qk_map: a word of that key
+    (mixers/gated/form_features.h); maps: its Linear modules, none to two; unit: whether the
+    features of a head are divided by their sum."""
+    made = [ops.affine(x, one.weight, one.bias) for one in maps]
+    if qk_map == "elu1":
+        x = torch.where(x > 0, x + 1, x.clamp(max=0).exp())
+    elif qk_map == "relu":
+        x = x.relu()
+    elif qk_map == "hadamard":
+        x = made[0] * made[1]
+    elif qk_map == "t2r":
+        x = made[0].relu()
+    elif qk_map == "hedgehog":
+        x = torch.cat([2 * made[0], -2 * made[0]], -1).softmax(-1)
+    elif qk_map == "dpfp":
+        both = torch.cat([x.relu(), (-x).relu()], -1)
+        x = torch.cat([both * both.roll(j, -1) for j in range(1, form["dpfp_rolls"] + 1)], -1)
+    return x / (x.sum(-1, keepdim=True) + form["unit_sum_eps"]) if unit else x
+
+
 def kept_rows(x: Any, kept: torch.Tensor | None) -> Any:
     """x with zeros where kept [B, T] is False, NaN included."""
     if kept is None or x is None:

@@ -20,6 +20,8 @@ _FIRST = (
     "gate_down_projection", "decay_projection", "decay_down_projection", "beta_projection",
 )  # fmt: skip
 _RATES = (1.0, 16.0)  # the initial ones of a decay
+# Features of a head for each channel, where they are not as many.
+_WIDER = {"hedgehog": 2, "dpfp": 8}
 
 
 def _form_of(row: dict[str, Any], view: View) -> dict[str, Any]:
@@ -61,7 +63,9 @@ class GatedWeights(RecurrentMixer):
         self.key_heads: int = view["key_heads"] if grouped else self.heads
         self.d_key: int = view["d_key"]
         self.d_value: int = view["d_value"]
-        self.scale: float = self.d_key**-0.5 if self.form["scaled"] else 1.0
+        wider = _WIDER.get(view["qk_map"], 1) if self.form["mapped"] else 1
+        self.scale: float = (wider * self.d_key) ** -0.5 if self.form["scaled"] else 1.0
+        self.divided: bool = self.form["mapped"] and view["divided_sums"]
         bounded = self.form["gate"] == "bounded"
         shapes = layer_facts(view).shapes
         for name, shape in shapes.items():
@@ -110,6 +114,11 @@ class GatedWeights(RecurrentMixer):
             self.bound_logits.zero_()
         elif gate == "log-sigmoid":
             torch.nn.init.zeros_(self.decay_up_projection.bias)
+        elif self.form["mapped"] and self.view["qk_map"] == "hedgehog":
+            for side in ("query", "key"):  # the identity
+                made = getattr(self, f"{side}_map_projection")
+                torch.nn.init.eye_(made.weight)
+                torch.nn.init.zeros_(made.bias)
         elif gate in ("head", "channel"):
             self.A_log.copy_(self.A_log.uniform_(*_RATES).log())
             draw_step_bias(self.dt_bias)

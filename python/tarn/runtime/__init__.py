@@ -166,9 +166,16 @@ class Model:
         path: directory with config.json, model.safetensors or its shards,
             tokenizer.json and, for a classifier, labels.json; or FILE.gguf
             (docs/gguf.md).
-        weights: how weights are held in memory, "f32" or "bf16".
+        weights: how weights are held in memory: "auto" (in the groups in which
+            they are stored, or as float32), "f32", "bf16", or in groups with a
+            shared scale "int8" or "int4"; what must be finer stays so.
         threads: 0: all the process may use.
+        exact: products of weights in groups in float32, which is slower; their
+            inputs are rounded to 8 bits otherwise.
         use_mmap: map the file; False reads it (safe while others rewrite it).
+        cache: how layers of softmax attention hold keys and values of earlier
+            tokens, "f32", "bf16" or "int8" (rounded, with a scale for each 32
+            numbers); the others need a model with such layers.
 
     Raises FormatError (a ValueError) for files that are not what they must be,
     OSError for files that cannot be read. Immutable; thread-safe.
@@ -178,16 +185,22 @@ class Model:
         self,
         path: AnyPath,
         *,
-        weights: str = "f32",
+        weights: str = "auto",
         threads: int = 0,
+        exact: bool = False,
         use_mmap: bool = True,
+        cache: str = "f32",
     ) -> None:
         if not isinstance(weights, str):
-            raise TypeError(f"weights: want 'f32' or 'bf16', got {weights!r}")
+            raise TypeError(f"weights: want a word as 'auto' or 'int8', got {weights!r}")
+        if not isinstance(cache, str):
+            raise TypeError(f"cache: want 'f32', 'bf16' or 'int8', got {cache!r}")
         threads = whole("threads", threads, -(2**31), 2**31 - 1)
         self._path = os.path.abspath(os.fsencode(path))
         self._chat: tuple[str, dict[str, str]] | None = None
-        self._model = _module.Model(os.fsencode(path), weights, threads, bool(use_mmap))
+        self._model = _module.Model(
+            os.fsencode(path), weights, threads, bool(exact), bool(use_mmap), cache
+        )
 
     @property
     def config(self) -> dict[str, Any]:
@@ -221,6 +234,11 @@ class Model:
     def state_bytes(self) -> int:
         """Bytes of a new state."""
         return self._model.state_bytes
+
+    @property
+    def cache(self) -> str:
+        """How states hold keys and values: "f32", "bf16" or "int8"."""
+        return self._model.cache
 
     @property
     def state_bytes_per_token(self) -> int:

@@ -1,5 +1,6 @@
 // `tarn bench`: prefill and generation speed in llama-bench's terms.
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -25,7 +26,8 @@ struct BenchFlags {
   std::string dir;
   std::vector<int64_t> prompts{512}, generated{128}, depths{0}, threads{0};
   std::vector<int64_t> batches{1, 4, 16, 64};
-  std::vector<std::string> weights{"f32"};
+  std::vector<std::string> weights{"auto"}, caches{"f32"};
+  bool exact = false;
   int64_t batch_steps = 32;
   BenchRuns runs;
   std::string output = "md";
@@ -70,10 +72,17 @@ void Declare(ArgumentParser& parser, BenchFlags& flags) {
            "runs of each test that are not measured")
       .Whole(0, 1000000)
       .ShowDefault();
-  parser.Add("--weights", flags.weights, "how weights are held in memory")
+  parser.Add("--weights", flags.weights, kWeightsHelp)
       .Commas()
       .OneOf(WeightTypeWords())
       .ShowDefault();
+  parser
+      .Add("--cache", flags.caches,
+           "how layers of softmax attention hold keys and values")
+      .Commas()
+      .OneOf(CacheTypeWords())
+      .ShowDefault();
+  parser.AddFlag("--exact", flags.exact, kExactHelp);
   parser.Add("-o,--output", flags.output, "output format")
       .OneOf({"md", "csv", "json"})
       .ShowDefault();
@@ -185,24 +194,35 @@ class BenchReport {
   std::vector<BenchRow> rows_;
 };
 
-Model OpenForBench(const BenchFlags& flags, const std::string& weights,
-                   int64_t threads) {
-  Result<Model> model = Model::Open(
-      flags.dir,
-      {ParseWeightType("--weights", weights), static_cast<int>(threads), true});
+Model OpenForBench(const BenchFlags& flags, const ModelFlags& how) {
+  Result<Model> model = Model::Open(flags.dir, how.Options());
   if (!model.ok()) throw ExitError(kExitBadModel, model.error().what());
   return std::move(model).Take();
 }
 
-BenchRow Describe(const BenchFlags& flags, const Model& model,
-                  const std::string& weights) {
+// The format that holds most of the weights.
+std::string WeightsText(const Model& model) {
+  const auto formats = model.weight_formats();
+  const auto most = std::max_element(
+      formats.begin(), formats.end(),
+      [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most->first->name;
+}
+
+std::string Upper(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::toupper(c));
+  return text;
+}
+
+BenchRow Describe(const BenchFlags& flags, const Model& model) {
   BenchRow row;
   std::string size = CountText(model.parameters());
   size.erase(size.find(' '), 1);
+  row.weight_type = WeightsText(model);
   row.model = StrCat(LayersText(model.config()), " ", size, " ",
-                     weights == "bf16" ? "BF16" : "F32");
+                     Upper(row.weight_type));
   row.path = flags.dir;
-  row.weight_type = weights;
+  row.cache_type = Name(model.options().cache);
   row.simd_target = SimdTargetName();
   row.cpu = CpuName();
   row.weight_bytes = model.weight_bytes();
@@ -211,9 +231,9 @@ BenchRow Describe(const BenchFlags& flags, const Model& model,
   return row;
 }
 
-void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
+void RunModel(BenchFlags flags, const ModelFlags& how,
               const std::function<bool()>& stopped, BenchReport& report) {
-  const Model model = OpenForBench(flags, weights, threads);
+  const Model model = OpenForBench(flags, how);
   if (model.config().arch != Arch::kDecoder) {
     throw ExitError(
         kExitBadModel,
@@ -223,7 +243,7 @@ void RunModel(BenchFlags flags, const std::string& weights, int64_t threads,
   }
   FitPositions(flags, BenchFlags(), model.max_tokens());
   report.Begin();
-  BenchRow row = Describe(flags, model, weights);
+  BenchRow row = Describe(flags, model);
   {
     ThreadPool pool(model.threads());
     const int64_t bytes = BytesPerStep(model, {.generate = 1});
@@ -264,8 +284,12 @@ int Bench(int argc, char** argv) {
   };
   for (const int64_t threads : flags.threads) {
     for (const std::string& weights : flags.weights) {
-      if (stopped()) break;
-      RunModel(flags, weights, threads, stopped, report);
+      for (const std::string& cache : flags.caches) {
+        if (stopped()) break;
+        RunModel(flags,
+                 {static_cast<int>(threads), weights, flags.exact, cache},
+                 stopped, report);
+      }
     }
   }
   report.End();

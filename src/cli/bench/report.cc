@@ -90,8 +90,8 @@ Json Values(const BenchRow& row) {
   j["cpu_mask"] = "0x0";
   j["cpu_strict"] = false;
   j["poll"] = 50;
-  j["type_k"] = "f32";
-  j["type_v"] = "f32";
+  j["type_k"] = row.cache_type;
+  j["type_v"] = row.cache_type;
   j["n_gpu_layers"] = 0;
   j["split_mode"] = "none";
   j["main_gpu"] = 0;

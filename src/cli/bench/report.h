@@ -15,6 +15,7 @@ struct BenchRow {
   std::string model;        // "linear 152.73M F32"
   std::string path;         // of the model directory
   std::string weight_type;  // "f32", "bf16"
+  std::string cache_type = "f32";
   std::string simd_target, cpu, time;
   int64_t weight_bytes = 0, parameters = 0, threads = 0;
   BenchTest test;

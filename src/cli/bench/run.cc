@@ -118,7 +118,7 @@ BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
 }
 
 int64_t BytesPerStep(const Model& model, const BenchTest& test) {
-  const double element = BytesPerWeight(model.options().weights.format());
+  const double element = model.bytes_per_weight();
   const int64_t weights =
       CostOfToken(model.config(), element, 0, 0).weight_bytes;
   const int64_t cached = test.depth + (test.generate + 1) / 2;

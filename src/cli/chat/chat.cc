@@ -20,11 +20,10 @@ namespace {
 
 struct ChatFlags {
   std::string dir, system, template_path;
-  std::string weights = "f32";
+  ModelFlags model;
   ChatOptions chat;
   bool hide_thinking = false, no_thinking = false;
   int64_t seed = -1;
-  int threads = 0;
 };
 
 constexpr char kChatFooter[] =
@@ -73,7 +72,8 @@ void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
                  "ask the template for answers without thinking "
                  "(enable_thinking)");
   DeclareSeed(parser, flags.seed);
-  DeclareModelFlags(parser, flags.threads, flags.weights);
+  DeclareModelFlags(parser, flags.model);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kChatFooter + ChatCommandHelp() + kChatExamples);
 }
 
@@ -177,18 +177,15 @@ int Chat(int argc, char** argv) {
   CheckSampler(flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
   const ModelPath path(flags.dir);
-  const LoadedModel opened = OpenModelPath(
-      path,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelPath(path, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want a language model, got another"));
   }
-  Result<ChatFormat> format =
-      flags.template_path.empty()
-          ? ChatFormat::Open(path)
-          : ChatFormat::Open(path, flags.template_path);
+  Result<ChatFormat> format = flags.template_path.empty()
+                                  ? ChatFormat::Open(path)
+                                  : ChatFormat::Open(path, flags.template_path);
   if (!format.ok()) throw ExitError(kExitBadModel, format.error().what());
   UseDefaultSampling(parser, opened.defaults, flags.chat.sampler);
   flags.chat.sampler.seed = ChooseSeed(flags.seed);

@@ -18,9 +18,8 @@ namespace {
 
 struct ClassifyFlags {
   std::string dir, file = "-";
-  std::string weights = "f32";
+  ModelFlags model;
   int64_t batch = 16;
-  int threads = 0;
   bool json = false;
 };
 
@@ -44,7 +43,7 @@ void Declare(ArgumentParser& parser, ClassifyFlags& flags) {
   parser.Add("--batch", flags.batch, "lines run at a time")
       .Whole(1, 4096)
       .ShowDefault();
-  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  DeclareModelFlags(parser, flags.model, flags.json);
   parser.Footer(kClassifyFooter);
 }
 
@@ -69,9 +68,7 @@ int Classify(int argc, char** argv) {
       "tarn classify");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelPath(
-      flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (opened.model.config().arch != Arch::kEncoder) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir,

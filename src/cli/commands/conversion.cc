@@ -57,13 +57,10 @@ void DeclareConversion(ArgumentParser& parser, const std::string& source,
                  "replace a model that is in the folder");
 }
 
-int RunConversion(const std::string& label, const ConversionFlags& flags,
-                  const std::function<Converted(const ConvertOptions&)>& run) {
-  ConvertOptions options;
-  options.stored = StoredOf(flags.weights);
-  options.overwrite = flags.overwrite;
+std::optional<Converted> RunWithProgress(
+    const std::string& label, ConvertOptions options,
+    const std::function<Converted(const ConvertOptions&)>& run) {
   options.build = StrCat("tarn ", TARN_VERSION);
-  Converted converted;
   uint64_t first = 0, last = 0, all = 0;
   bool begun = false;
   try {
@@ -82,14 +79,24 @@ int RunConversion(const std::string& label, const ConversionFlags& flags,
                       Note(first, done, total, passed.count()));
       return PendingSignal() == 0;
     };
-    converted = run(options);
+    return run(options);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInterrupted) throw;
     std::fprintf(stderr,
                  "%s: interrupted after %s; the same command continues\n",
                  label.c_str(), Amount(last, all).c_str());
-    return SignalExitCode(PendingSignal());
+    return std::nullopt;
   }
+}
+
+int RunConversion(const std::string& label, const ConversionFlags& flags,
+                  const std::function<Converted(const ConvertOptions&)>& run) {
+  ConvertOptions options;
+  options.stored = StoredOf(flags.weights);
+  options.overwrite = flags.overwrite;
+  const std::optional<Converted> ended = RunWithProgress(label, options, run);
+  if (!ended) return SignalExitCode(PendingSignal());
+  const Converted& converted = *ended;
   if (!converted.left_out.empty()) {
     std::fprintf(stderr, "%s: left out %s\n", label.c_str(),
                  converted.left_out.c_str());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "cli/console/parse.h"
@@ -22,5 +23,11 @@ void DeclareConversion(ArgumentParser& parser, const std::string& source,
 /// exit code, also after a signal. label: "tarn import".
 int RunConversion(const std::string& label, const ConversionFlags& flags,
                   const std::function<Converted(const ConvertOptions&)>& run);
+
+/// The same without a report; nothing after a signal, which was told. An
+/// interrupted run of the same command continues.
+std::optional<Converted> RunWithProgress(
+    const std::string& label, ConvertOptions options,
+    const std::function<Converted(const ConvertOptions&)>& run);
 
 }  // namespace tarn::cli

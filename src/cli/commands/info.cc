@@ -29,7 +29,9 @@ constexpr char kInfoFooter[] =
     "cache or state read for it. `parameters_textbook` is 12 D^2 per layer,\n"
     "16 D^2 per layer that also attends to a source, and N D per table of\n"
     "tokens. A sequence-to-sequence model keeps the memory of a source with\n"
-    "the state; a classifier has no state. `training` describes the run in\n"
+    "the state; a classifier has no state. `weights_in_matrices` counts them "
+    "by\n"
+    "the format that holds them. `training` describes the run in\n"
     "the same folder: updates made, device and precision. A model that can be\n"
     "trained but not run here is described from its files.\n\n"
     "Examples:\n"
@@ -140,6 +142,9 @@ Json Facts(const LoadedModel& opened) {
   const ModelConfig& config = model.config();
   Json root = ConfigFacts(config, &opened.tokenizer);
   root["weight_bytes"] = model.weight_bytes();
+  for (const auto& [format, numbers] : model.weight_formats()) {
+    root["weights_in_matrices"][format->name] = numbers;
+  }
   if (config.task == Task::kClassify) {
     root["classes"] = model.labels();
     if (TakesScores(config)) root["scaling"] = Scaling(config);
@@ -153,7 +158,7 @@ Json Facts(const LoadedModel& opened) {
     if (TakesScores(config)) root["scaling"] = Scaling(config);
     return root;
   }
-  const double element_bytes = BytesPerWeight(model.options().weights.format());
+  const double element_bytes = model.bytes_per_weight();
   const TokenCost first =
       CostOfToken(config, element_bytes, model.state_bytes(), 0);
   const TokenCost second = CostOfToken(config, element_bytes, 0, 1);
@@ -209,7 +214,7 @@ int Info(int argc, char** argv) {
   const auto refused = CheckSupported(config.value());
   Json facts = refused
                    ? FactsOfFiles(path, config.value(), *refused)
-                   : Facts(OpenModelPath(path, {WeightType::kF32, 1, true}));
+                   : Facts(OpenModelPath(path, {WeightType::kAuto, 1, true}));
   const Json training = TrainingFacts(dir);
   if (!training.is_null()) facts["training"] = training;
   Payload payload(stdout);

@@ -194,20 +194,34 @@ bool ArgumentParser::Has(const std::string& name) const {
   return app_->count(name) > 0;
 }
 
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights) {
-  parser.Add("--threads", threads, "0: as many as there are cores")
-      .Whole(0, 1024)
-      .ShowDefault();
-  parser.Add("--weights", weights, "how weights are held in memory")
-      .OneOf(WeightTypeWords())
-      .ShowDefault();
+ModelOptions ModelFlags::Options() const {
+  ModelOptions options = {ParseWeightType("--weights", weights), threads, true,
+                          exact};
+  options.cache = ParseCacheType("--cache", cache);
+  return options;
 }
 
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights, bool& json) {
-  DeclareModelFlags(parser, threads, weights);
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags) {
+  parser.Add("--threads", flags.threads, "0: as many as there are cores")
+      .Whole(0, 1024)
+      .ShowDefault();
+  parser.Add("--weights", flags.weights, kWeightsHelp)
+      .OneOf(WeightTypeWords())
+      .ShowDefault();
+  parser.AddFlag("--exact", flags.exact, kExactHelp);
+}
+
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json) {
+  DeclareModelFlags(parser, flags);
   parser.AddFlag("--json", json, "one JSON object on stdout");
+}
+
+void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags) {
+  parser
+      .Add("--cache", flags.cache,
+           "how layers of softmax attention hold keys and values")
+      .OneOf(CacheTypeWords())
+      .ShowDefault();
 }
 
 }  // namespace tarn::cli

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/model/model.h"
+
 namespace CLI {
 class App;
 class Option;
@@ -79,11 +81,27 @@ class ArgumentParser {
   std::unique_ptr<CLI::App> app_;
 };
 
-/// --threads and --weights, of every subcommand that runs a model.
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights);
+/// How a subcommand opens a model.
+struct ModelFlags {
+  int threads = 0;
+  std::string weights = "auto";
+  bool exact = false;
+  std::string cache = "f32";
+
+  ModelOptions Options() const;
+};
+
+/// --threads, --weights and --exact, of every subcommand that runs a model.
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags);
 /// The same and --json.
-void DeclareModelFlags(ArgumentParser& parser, int& threads,
-                       std::string& weights, bool& json);
+void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json);
+/// --cache, of those whose models have states.
+void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags);
+/// What --weights says of its words, and --exact of itself.
+inline constexpr const char* kWeightsHelp =
+    "how weights are held in memory; auto: in the groups in which they are "
+    "stored, or as f32";
+inline constexpr const char* kExactHelp =
+    "products of int8 and int4 weights in float32, slower";
 
 }  // namespace tarn::cli

@@ -25,7 +25,7 @@ constexpr int64_t kIdxHeaderBytes = 20;  // magic and four sizes at most
 
 struct DrawFlags {
   std::string dir, out;
-  std::string weights = "f32";
+  ModelFlags model;
   int64_t count = 1;
   ImageChoice given;
   int64_t pixels = 0;  // 0: the upper half
@@ -34,7 +34,6 @@ struct DrawFlags {
   int64_t batch = 0;
   double temperature = 1;  // the trained model's own; for text it is a choice
   int64_t seed = -1;
-  int threads = 0;
   bool json = false;
 };
 
@@ -168,7 +167,8 @@ void Declare(ArgumentParser& parser, DrawFlags& flags) {
   DeclareSeed(parser, flags.seed);
   parser.Add("--out", flags.out, "the IDX file to write; - is standard output")
       .Required();
-  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kDrawFooter);
 }
 
@@ -246,9 +246,7 @@ int Draw(int argc, char** argv) {
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckUsage(parser, flags);
-  const LoadedModel opened = OpenModelPath(
-      flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (opened.model.config().task != Task::kImage) {
     throw ExitError(kExitBadModel,
                     StrCat(flags.dir, ": want an image model, got one of task ",

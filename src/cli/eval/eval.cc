@@ -20,12 +20,11 @@ namespace {
 
 struct EvalFlags {
   std::string dir, file;
-  std::string weights = "f32";
+  ModelFlags model;
   EvalImageFlags images;
   train::PairColumns columns;
   int64_t batch = 16, beam = 1;
   int64_t max_tokens = 0, near = 1000, steps = 10'000;
-  int threads = 0;
   std::string records = "auto";
   bool per_token = false, by_position = false;
   bool json = false;
@@ -110,7 +109,8 @@ void Declare(ArgumentParser& parser, EvalFlags& flags) {
       .ShowDefault();
   parser.AddFlag("--per-image", flags.images.per_image,
                  "image models: add the bits/dim of each image");
-  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kEvalFooter);
 }
 
@@ -240,9 +240,7 @@ int Eval(int argc, char** argv) {
                         "tarn eval");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  const LoadedModel opened = OpenModelPath(
-      flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   if (const auto code = EvalOthers(parser, opened, flags)) return *code;
   if (!flags.by_position) return EvalText(opened, flags);
   return EvalByPosition(opened, {flags.file, flags.max_tokens, flags.near,

@@ -25,12 +25,11 @@ namespace {
 
 struct GenerateFlags {
   std::string dir, prompt;
-  std::string weights = "f32";
+  ModelFlags model;
   int64_t max_tokens = kDefaultTokens;
   GenerateOptions generate;
   TargetOptions target;
   int64_t seed = -1;
-  int threads = 0;
   bool ignore_eos = false, json = false;
 };
 
@@ -85,7 +84,8 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "sequence-to-sequence: 0 favours short targets")
       .Range(0.0, 100.0)
       .ShowDefault();
-  DeclareModelFlags(parser, flags.threads, flags.weights, flags.json);
+  DeclareModelFlags(parser, flags.model, flags.json);
+  DeclareCacheFlag(parser, flags.model);
   parser.Footer(kGenerateFooter);
 }
 
@@ -189,9 +189,7 @@ int Generate(int argc, char** argv) {
   if (const auto code = parser.Parse(argc, argv)) return *code;
   CheckSampler(flags.generate.sampler);
   const StopTexts checked(flags.generate.stop_texts);
-  const LoadedModel opened = OpenModelPath(
-      flags.dir,
-      {ParseWeightType("--weights", flags.weights), flags.threads, true});
+  const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   const ModelConfig& config = opened.model.config();
   if (config.task == Task::kImage) {
     throw ExitError(kExitBadModel,

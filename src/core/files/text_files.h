@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/files/vocabulary_keys.h"
 
 namespace tarn {
 
@@ -22,6 +23,15 @@ class TextFiles {
   /// none, FormatError where it is larger or cannot be made.
   virtual Result<std::string> Read(const std::string& name,
                                    uint64_t max_bytes) const = 0;
+
+  /// Whether a tokenizer is there as keys, and not as tokenizer.json: those of
+  /// a quarter of a million tokens are no text that is quick to read.
+  /// FormatError for keys that are none. What they refer to lives as long as
+  /// this object.
+  virtual bool HasVocabulary() const { return false; }
+  virtual Result<VocabularyKeys> Vocabulary() const {
+    return IoError(path(), "a vocabulary", "none");
+  }
 
   /// What messages call a file: "models/demo/config.json".
   std::string Where(const std::string& name) const {

@@ -5,18 +5,10 @@
 namespace tarn {
 namespace {
 
-// Of GLA and RetNet: heads of queries that share keys and values.
+// Of GLA and RetNet.
 void ReadSharedHeads(PublishedConfig& from, int64_t heads, double expand_k,
                      double expand_v, ModelConfig& config) {
-  config.n_heads = from.Integer("num_heads", 1, kMostFlash, heads);
-  const int64_t shared =
-      from.Integer("num_kv_heads", 1, kMostFlash, config.n_heads);
-  if (config.n_heads % shared != 0) {
-    from.Refuse("num_kv_heads", StrCat("a divisor of ", config.n_heads),
-                StrCat(shared));
-  }
-  config.d_key = FlashHeadWidth(from, "expand_k", expand_k, config);
-  config.d_value = FlashHeadWidth(from, "expand_v", expand_v, config);
+  ReadFlashSharedHeads(from, heads, expand_k, expand_v, config);
   from.WantNull("feature_map");
   if (!from.Flag("use_output_gate", true)) SetFlashGate(config, "none");
   from.Flag("elementwise_affine", true);

@@ -6,6 +6,7 @@
 #include "config/mixer_spec.h"
 #include "core/text.h"
 #include "importers/flash/flash_linear.h"
+#include "mixers/gated/form_features.h"
 
 namespace tarn {
 namespace {
@@ -28,7 +29,8 @@ constexpr FlashTypeName kTypeNames[] = {
     {"retnet", "norm.weight", "g_norm_swish_gate.weight"},
     {"hgrn2", "value_projection.weight", "i_proj.weight"},
     {"hgrn2", "decay_projection.weight", "f_proj.weight"},
-    {"hgrn2", "norm.weight", "g_norm.weight"}};
+    {"hgrn2", "norm.weight", "g_norm.weight"},
+    {"linear_attn", "norm.weight", "norm.weight"}};
 
 const std::vector<FlashName>& FlashNames() {
   static const std::vector<FlashName> names = {
@@ -115,6 +117,24 @@ WeightPart Filters(PublishedTensors& from, const std::string& theirs,
                               filter("v_conv1d.weight", values)});
 }
 
+// A map of the features of queries or keys; empty: another tensor. Those of
+// keys may be in the file under the name of the queries', which share them.
+std::string FeatureName(const ModelConfig& view, const std::string& own,
+                        const std::string& theirs, PublishedTensors& from) {
+  const bool factor = own.find("_factor_projection.") != own.npos;
+  if (!factor && own.find("_map_projection.") == own.npos) return "";
+  const char* number = factor                                ? "2"
+                       : FeaturesOf(true, view).has_factor() ? "1"
+                                                             : "";
+  const auto name = [&](const char* side) {
+    return StrCat(theirs, "feature_map_", side, ".layer", number,
+                  own.substr(own.rfind('.')));
+  };
+  const bool shared = from.config().Flag("tie_feature_map_qk", false);
+  const bool keys = own.starts_with("key_");
+  return keys && !(shared && !from.Has(name("k"))) ? name("k") : name("q");
+}
+
 WeightPart FlashPart(const ModelConfig& view, const NamedShape& wanted,
                      const std::string& theirs, PublishedTensors& from) {
   const auto& [own, shape] = wanted;
@@ -132,6 +152,8 @@ WeightPart FlashPart(const ModelConfig& view, const NamedShape& wanted,
   if (own == "beta_projection.weight" && !config.Flag("use_beta", true)) {
     return WeightPart::Filled(shape, 0.0f);
   }
+  const std::string feature = FeatureName(view, own, theirs, from);
+  if (!feature.empty()) return from(feature);
   const std::string name = NameIn(from, theirs, own);
   if (own == "key_projection.weight" || own == "value_projection.weight" ||
       own.starts_with("decay_up_projection")) {

@@ -101,6 +101,19 @@ int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
   return static_cast<int64_t>(rounded) / heads;
 }
 
+void ReadFlashSharedHeads(PublishedConfig& from, int64_t heads, double expand_k,
+                          double expand_v, ModelConfig& config) {
+  config.n_heads = from.Integer("num_heads", 1, kMostFlash, heads);
+  const int64_t shared =
+      from.Integer("num_kv_heads", 1, kMostFlash, config.n_heads);
+  if (config.n_heads % shared != 0) {
+    from.Refuse("num_kv_heads", StrCat("a divisor of ", config.n_heads),
+                StrCat(shared));
+  }
+  config.d_key = FlashHeadWidth(from, "expand_k", expand_k, config);
+  config.d_value = FlashHeadWidth(from, "expand_v", expand_v, config);
+}
+
 void ReadFlashSoftmax(PublishedConfig& from, ModelConfig& config) {
   if (!from.Has("attn")) return from.WantNull("attn");
   PublishedConfig attn = from.Section("attn");

@@ -25,6 +25,10 @@ int64_t FlashHidden(PublishedConfig& from, double ratio, double times,
 /// The width of a head, where all of them have hidden_size times a factor.
 int64_t FlashHeadWidth(PublishedConfig& from, const char* key, double value,
                        const ModelConfig& config);
+/// Heads of queries, which may share keys and values, with the widths of
+/// FlashHeadWidth; numbers: the class's defaults.
+void ReadFlashSharedHeads(PublishedConfig& from, int64_t heads, double expand_k,
+                          double expand_v, ModelConfig& config);
 /// And back: the keys of ReadFlashStack, the hidden width, `attn` of the layers
 /// of softmax attention.
 void PublishFlashStack(const ModelConfig& config, PublishedKeys& to);

@@ -101,9 +101,11 @@ void PublishRwkv7(const ModelConfig& config, PublishedKeys& to) {
   to["num_heads"] = config.n_heads;
   // The first layer mixes in no values of a layer before.
   const ModelConfig last = LayerView(config, config.n_layers - 1);
+  const int64_t unused = KeyOf<int64_t>(config, "value_rank");
   const auto rank = [&](const char* key, const char* name) {
-    to[key] = std::max<int64_t>(
-        1, RowsOfWeight(last, StrCat(name, "_down_projection.weight")));
+    const int64_t rows =
+        RowsOfWeight(last, StrCat(name, "_down_projection.weight"));
+    to[key] = std::max<int64_t>(1, rows > 0 ? rows : unused);
   };
   rank("decay_low_rank_dim", "decay");
   rank("gate_low_rank_dim", "gate");

@@ -42,11 +42,23 @@ struct GgufArchitecture {
   /// named whole. It refuses what llama.cpp cannot run.
   std::vector<const char*> types = {};
   void (*keys)(const GgufExport& from, GgufKeyList& to) = nullptr;
+  /// Whether models of these types are of this architecture, where another has
+  /// some of them; null: all are.
+  bool (*fits)(const ModelConfig& config) = nullptr;
 };
 
 /// The rows of all files.
 const std::vector<GgufArchitecture>& GgufArchitectures();
 
-std::vector<GgufArchitecture> GgufLlamaRows();  // llama.cc
+std::vector<GgufArchitecture> GgufLlamaRows();     // llama.cc
+std::vector<GgufArchitecture> GgufMambaRows();     // mamba.cc
+std::vector<GgufArchitecture> GgufQwenRows();      // qwen_hybrid.cc
+std::vector<GgufArchitecture> GgufFalconRows();    // falcon_h1.cc
+std::vector<GgufArchitecture> GgufGraniteRows();   // granite_hybrid.cc
+std::vector<GgufArchitecture> GgufRwkvRows();      // rwkv7.cc
+std::vector<GgufArchitecture> GgufNemotronRows();  // nemotron_h.cc
+std::vector<GgufArchitecture> GgufLfmRows();       // lfm2.cc
+std::vector<GgufArchitecture> GgufJambaRows();     // jamba.cc
+std::vector<GgufArchitecture> GgufKimiRows();      // kimi_linear.cc
 
 }  // namespace tarn

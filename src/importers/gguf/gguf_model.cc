@@ -38,7 +38,7 @@ void RequireWhole(const GgufFile& file) {
 }
 
 // Rows of the embedding, which the key and a tokenizer may not contradict.
-int64_t VocabularyOf(GgufKeys& keys) {
+int64_t RowsOfEmbedding(GgufKeys& keys) {
   const std::vector<int64_t>& shape = keys.ShapeOf(kEmbedding);
   const int64_t rows = shape.size() == 2 ? shape[0] : 0;
   if (keys.Integer("vocab_size", 0, INT32_MAX, rows) != rows) {
@@ -53,7 +53,7 @@ std::string ConfigOf(const GgufArchitecture& row, const GgufFile& file,
   GgufKeys keys(file, weights);
   PublishedKeys config;
   config["model_type"] = row.name;
-  config["vocab_size"] = VocabularyOf(keys);
+  config["vocab_size"] = RowsOfEmbedding(keys);
   row.config(keys, config);
   keys.RequireAllRead();
   return config.dump(2) + "\n";
@@ -64,7 +64,10 @@ std::string ConfigOf(const GgufArchitecture& row, const GgufFile& file,
 const std::vector<GgufArchitecture>& GgufArchitectures() {
   static const std::vector<GgufArchitecture> all = [] {
     std::vector<GgufArchitecture> rows;
-    for (const auto& some : {GgufLlamaRows()}) {
+    for (const auto& some :
+         {GgufLlamaRows(), GgufMambaRows(), GgufQwenRows(), GgufFalconRows(),
+          GgufGraniteRows(), GgufRwkvRows(), GgufNemotronRows(), GgufLfmRows(),
+          GgufJambaRows(), GgufKimiRows()}) {
       rows.insert(rows.end(), some.begin(), some.end());
     }
     return rows;
@@ -113,6 +116,15 @@ Result<std::string> GgufModel::Read(const std::string& name,
     if (contents.size() <= max_bytes) return contents;
     return FormatError(Where(name), StrCat("at most ", max_bytes, " bytes"),
                        StrCat(contents.size()));
+  } catch (const Error& error) {
+    return FormatError(error.where(), error.wanted(), error.given());
+  }
+}
+
+Result<VocabularyKeys> GgufModel::Vocabulary() const {
+  if (!HasVocabulary()) return TextFiles::Vocabulary();
+  try {
+    return VocabularyOf(*file_);
   } catch (const Error& error) {
     return FormatError(error.where(), error.wanted(), error.given());
   }

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/files/text_files.h"
+#include "importers/gguf/text_keys.h"
 #include "weights/gguf/gguf_file.h"
 #include "weights/weight_source.h"
 
@@ -27,6 +28,8 @@ class GgufModel final : public TextFiles {
   bool Has(const std::string& name) const override;
   Result<std::string> Read(const std::string& name,
                            uint64_t max_bytes) const override;
+  bool HasVocabulary() const override { return HasVocabularyKeys(*file_); }
+  Result<VocabularyKeys> Vocabulary() const override;
   /// The published model's tensors.
   Result<std::shared_ptr<const WeightSource>> Weights() const;
 

@@ -69,6 +69,7 @@ struct Choice {
 Choice ChooseRow(const ModelConfig& config,
                  const std::shared_ptr<const WeightSource>& weights) {
   for (const GgufArchitecture& row : GgufArchitectures()) {
+    if (row.fits != nullptr && !row.fits(config)) continue;
     for (const char* type : row.types) {
       Result<PublishedForm> form = Publish(config, weights, type);
       if (form.ok()) return {&row, std::move(form).Take()};
@@ -103,7 +104,8 @@ std::vector<const char*> GgufModelTypes() {
 
 Result<GgufForm> PublishGguf(const ModelConfig& config,
                              std::shared_ptr<const WeightSource> weights,
-                             const TextFiles& texts,
+                             const VocabularyKeys& vocabulary,
+                             const ModelPath& texts,
                              const std::string& numbers) {
   const NumberType* type = NumberTypeOf(numbers);
   if (type == nullptr && numbers != kAsStored) {
@@ -127,7 +129,7 @@ Result<GgufForm> PublishGguf(const ModelConfig& config,
                   type == nullptr ? kGuessed : type->file_type);
     form.keys.U32("general.quantization_version", kQuantizationVersion);
     choice.row->keys({published, read}, form.keys);
-    AddTextKeys(texts, read, form.keys);
+    AddTextKeys(vocabulary, texts, read, form.keys);
     GgufTensors tensors = GgufTensors::OfPublished(choice.form.weights);
     choice.row->tensors(read, tensors);
     tensors.RequireAllRead();

@@ -8,7 +8,8 @@
 
 #include "config/model_config.h"
 #include "core/error.h"
-#include "core/files/text_files.h"
+#include "core/files/vocabulary_keys.h"
+#include "importers/model_files.h"
 #include "weights/gguf/gguf_writer.h"
 #include "weights/weight_source.h"
 
@@ -31,13 +32,14 @@ std::vector<std::string> GgufNumberTypes();
 /// The published types that become GGUF files.
 std::vector<const char*> GgufModelTypes();
 
-/// A finished configuration and its weights as a GGUF file. texts: the model's
-/// files, from which tokenizer and template are. numbers: one of
-/// GgufNumberTypes. ArgumentError for another; FormatError for what no
+/// A finished configuration and its weights as a GGUF file. vocabulary: of the
+/// model's tokenizer; texts: its files, of which the template is one. numbers:
+/// one of GgufNumberTypes. ArgumentError for another; FormatError for what no
 /// published type that llama.cpp runs has, or what llama.cpp cannot hold.
 Result<GgufForm> PublishGguf(const ModelConfig& config,
                              std::shared_ptr<const WeightSource> weights,
-                             const TextFiles& texts,
+                             const VocabularyKeys& vocabulary,
+                             const ModelPath& texts,
                              const std::string& numbers);
 
 }  // namespace tarn

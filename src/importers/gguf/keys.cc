@@ -1,5 +1,6 @@
 #include "importers/gguf/keys.h"
 
+#include <charconv>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,18 @@ namespace tarn {
 namespace {
 
 constexpr const char* kArchitectureKey = "general.architecture";
+
+// 1e-5 of a file is the float32 next to it: the decimal number was meant, and
+// is what a directory has.
+double ShortestDecimal(double value) {
+  const float stored = static_cast<float>(value);
+  if (static_cast<double>(stored) != value) return value;
+  char text[32];
+  const char* end = std::to_chars(text, text + sizeof(text), stored).ptr;
+  double shortest = value;
+  std::from_chars(text, end, shortest);
+  return shortest;
+}
 
 }  // namespace
 
@@ -38,7 +51,7 @@ int64_t GgufKeys::Integer(std::string_view key, int64_t least, int64_t most,
 
 double GgufKeys::Real(std::string_view key) {
   constexpr double kMost = std::numeric_limits<double>::max();
-  return file_.Real(Read(Whole(key)), -kMost, kMost);
+  return ShortestDecimal(file_.Real(Read(Whole(key)), -kMost, kMost));
 }
 
 double GgufKeys::Real(std::string_view key, double value) {

@@ -30,6 +30,7 @@ class GgufKeys {
   int64_t Integer(std::string_view key, int64_t least, int64_t most);
   int64_t Integer(std::string_view key, int64_t least, int64_t most,
                   int64_t value);
+  /// Of a float32 the shortest decimal number that rounds to it.
   double Real(std::string_view key);
   double Real(std::string_view key, double value);
   bool Flag(std::string_view key, bool value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/text.h"
@@ -43,6 +44,13 @@ class MadeTensors final : public WeightSource {
   const std::vector<std::vector<float>> numbers_;
 };
 
+// Without axes of 1 that begin it.
+std::span<const int64_t> WithoutOnes(const std::vector<int64_t>& shape) {
+  std::span<const int64_t> rest = shape;
+  while (rest.size() > 1 && rest[0] == 1) rest = rest.subspan(1);
+  return rest;
+}
+
 [[noreturn]] void RefuseMissing(const WeightSource& source,
                                 const std::string& name) {
   throw FormatError(StrCat(source.path(), ": tensors"),
@@ -75,12 +83,14 @@ WeightPart GgufTensors::operator()(const std::string& name,
   if (writes()) return WeightPart::Named(name, shape);
   const WeightTensor* tensor = file_->Find(name);
   if (tensor == nullptr) RefuseMissing(*file_, name);
-  if (tensor->shape != shape) {
+  const auto wanted = WithoutOnes(shape), given = WithoutOnes(tensor->shape);
+  if (!std::equal(wanted.begin(), wanted.end(), given.begin(), given.end())) {
     throw FormatError(file_->Where(*tensor), StrCat("shape ", ShapeText(shape)),
                       ShapeText(tensor->shape));
   }
   read_.push_back(name);
-  return WeightPart(file_, name);
+  const WeightPart part(file_, name);
+  return tensor->shape == shape ? part : part.Reshaped(shape);
 }
 
 void GgufTensors::Add(const std::string& published, WeightPart part) {
@@ -112,9 +122,30 @@ void GgufTensors::MoveAs(const std::string& published, const std::string& name,
   Add(published, (*this)(name, stored).Reshaped(shape));
 }
 
+WeightPart GgufTensors::Numbers(const std::string& name,
+                                const std::vector<int64_t>& shape,
+                                const std::vector<int64_t>& stored) {
+  if (writes()) return (*this)(name, stored).Reshaped(shape);
+  const WeightTensor* tensor = file_->Find(name);
+  if (tensor == nullptr) RefuseMissing(*file_, name);
+  int64_t numbers = 1;  // of a shape that a checked configuration has
+  for (const int64_t size : shape) numbers *= size;
+  if (tensor->elements() != numbers) {
+    throw FormatError(file_->Where(*tensor),
+                      StrCat("the numbers of ", ShapeText(shape)),
+                      ShapeText(tensor->shape));
+  }
+  return (*this)(name, tensor->shape).Reshaped(shape);
+}
+
 void GgufTensors::Write(const std::string& name, std::vector<int64_t> shape,
                         std::vector<float> numbers) {
   made_.push_back({name, std::move(shape), std::move(numbers)});
+}
+
+void GgufTensors::WriteCopy(const std::string& name,
+                            const std::string& published) {
+  copies_.push_back({name, WeightPart(published_, published)});
 }
 
 void GgufTensors::Skip(const std::string& prefix) {
@@ -149,7 +180,7 @@ std::shared_ptr<const WeightSource> GgufTensors::Published(
 std::shared_ptr<const WeightSource> GgufTensors::File() {
   auto reversed =
       std::make_shared<ReversedView>(std::move(tensors_), published_);
-  if (made_.empty()) return reversed;
+  if (made_.empty() && copies_.empty()) return reversed;
   std::vector<WeightTensor> tensors;
   std::vector<std::vector<float>> numbers;
   for (Made& made : made_) {
@@ -165,6 +196,7 @@ std::shared_ptr<const WeightSource> GgufTensors::File() {
       all.push_back({tensor.name, WeightPart(source, tensor.name)});
     }
   }
+  all.insert(all.end(), copies_.begin(), copies_.end());
   return std::make_shared<WeightView>(reversed->path(), std::move(all));
 }
 

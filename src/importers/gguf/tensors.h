@@ -29,7 +29,8 @@ class GgufTensors {
   /// Whether the model has a tensor: the file `name`, or, when writing, the
   /// published model `published`.
   bool Has(const std::string& published, const std::string& name) const;
-  /// A tensor of the file with this shape, of PyTorch's order.
+  /// A tensor of the file with this shape, of PyTorch's order. Axes of 1 that
+  /// begin it may be absent: files that llama.cpp writes again lack them.
   WeightPart operator()(const std::string& name,
                         const std::vector<int64_t>& shape);
   /// The published tensor is this part.
@@ -46,9 +47,15 @@ class GgufTensors {
   void MoveAs(const std::string& published, const std::string& name,
               const std::vector<int64_t>& shape,
               const std::vector<int64_t>& stored);
+  /// The numbers of a tensor of the file in this shape, whatever shape it has;
+  /// `stored`: when writing.
+  WeightPart Numbers(const std::string& name, const std::vector<int64_t>& shape,
+                     const std::vector<int64_t>& stored);
   /// When writing, a tensor of the file that no published one gives.
   void Write(const std::string& name, std::vector<int64_t> shape,
              std::vector<float> numbers);
+  /// When writing, another tensor of the file that is a published one.
+  void WriteCopy(const std::string& name, const std::string& published);
   /// Drops tensors of the file by the beginning of their names.
   void Skip(const std::string& prefix);
   /// Throws for a tensor that was not asked for: of the file, or a published
@@ -69,6 +76,7 @@ class GgufTensors {
   std::shared_ptr<const WeightSource> file_, published_;
   std::vector<WeightView::Tensor> tensors_;
   std::vector<Made> made_;
+  std::vector<WeightView::Tensor> copies_;
   std::vector<std::string> read_, skipped_;
 };
 

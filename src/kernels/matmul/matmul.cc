@@ -16,6 +16,33 @@ bool IsSmall(int64_t rows, const WeightMatrix& w) {
          static_cast<double>(rows) * w.outputs() * w.inputs() < 1.6e6;
 }
 
+using Segment = WeightMatrix::Segment;
+
+// How the panels of one format and the rows of inputs are cut.
+struct Cut {
+  int64_t panel_groups, row_groups, row_chunk;
+  int64_t tasks() const { return panel_groups * row_groups; }
+};
+
+// Small pieces let all workers end together (the pool hands out many at once
+// while many are left); rows are cut as well if panels are few.
+Cut CutOf(const Segment& s, int64_t rows, int64_t width) {
+  const int64_t together = s.format->panels_together;
+  Cut cut = {std::min(s.panels, 16 * width), 1, std::max<int64_t>(rows, 1)};
+  if (together > 1 && rows > 1) {
+    cut.panel_groups = (s.panels + together - 1) / together;
+    if (rows <= kRowChunk) {
+      cut.panel_groups =
+          std::max(cut.panel_groups, std::min(s.panels, 4 * width));
+    }
+  }
+  if (cut.panel_groups < 4 * width) {
+    cut.row_chunk = kRowChunk;
+    cut.row_groups = (rows + cut.row_chunk - 1) / cut.row_chunk;
+  }
+  return cut;
+}
+
 }  // namespace
 
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
@@ -24,31 +51,45 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
   if (rows < 0) {
     throw ShapeError("PackedMatMul: rows", ">= 0", StrCat(rows));
   }
-  const auto kernel = w.format().multiply;
-  const int64_t panels = w.panels();
   // More rows are cut on one thread too, so that an executor can stop between.
   if ((executor.width() == 1 && rows <= 1) || IsSmall(rows, w)) {
-    kernel({x, x_stride, &w, &y, 0, rows, 0, panels, finish});
+    for (const Segment& s : w.segments()) {
+      s.format->multiply(
+          {x, x_stride, &w, &y, 0, rows, s.panel, s.panel + s.panels, finish});
+    }
     return;
   }
-  // Small pieces let all workers end together (the pool hands out many at once
-  // while many are left); rows are cut as well if panels are few.
   const int64_t width = executor.width();
-  const int64_t panel_groups = std::min(panels, 16 * width);
-  const int64_t row_chunk =
-      panels >= 4 * width ? std::max<int64_t>(rows, 1) : kRowChunk;
-  const int64_t row_groups = (rows + row_chunk - 1) / row_chunk;
-  executor.ParallelFor(panel_groups * row_groups, [&](int64_t task, int) {
-    const int64_t group = task / row_groups, row = task % row_groups;
-    kernel({x, x_stride, &w, &y, row * row_chunk,
-            std::min(rows, (row + 1) * row_chunk),
-            group * panels / panel_groups, (group + 1) * panels / panel_groups,
-            finish});
+  int64_t tasks = 0;
+  for (const Segment& s : w.segments()) tasks += CutOf(s, rows, width).tasks();
+  executor.ParallelFor(tasks, [&](int64_t task, int) {
+    const Segment* s = w.segments().data();
+    Cut cut = CutOf(*s, rows, width);
+    while (task >= cut.tasks()) {
+      task -= cut.tasks();
+      cut = CutOf(*++s, rows, width);
+    }
+    const int64_t group = task / cut.row_groups, row = task % cut.row_groups;
+    const auto panel = [&](int64_t i) {
+      return s->panel + i * s->panels / cut.panel_groups;
+    };
+    s->format->multiply({x, x_stride, &w, &y, row * cut.row_chunk,
+                         std::min(rows, (row + 1) * cut.row_chunk),
+                         panel(group), panel(group + 1), finish});
   });
 }
 
 void PackedRowMatMul(const RowPanels& panels) {
-  panels.w->format().multiply_row(panels);
+  for (const Segment& s : panels.w->segments()) {
+    RowPanels own = panels;
+    own.panel_begin = std::max(panels.panel_begin, s.panel);
+    own.panel_end = std::min(panels.panel_end, s.panel + s.panels);
+    if (own.panel_begin >= own.panel_end) continue;
+    if (own.panel_end < panels.panel_end) {
+      own.next = panels.w->Panel(own.panel_end);
+    }
+    s.format->multiply_row(own);
+  }
 }
 
 void FetchMemory(const void* from, int64_t bytes) {

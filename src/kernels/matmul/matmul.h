@@ -32,10 +32,13 @@ enum class MatMulFinish { kStore, kRelu, kGelu, kGeluTanh, kAdd, kSwiglu };
 /// x: `rows` rows of w.inputs() floats, `x_stride` floats apart; y: as many
 /// rows of w.outputs() floats that overlap neither x nor each other. rows >= 0.
 ///
-/// Every y[m, n] is one chain of multiply-adds, fused where the SIMD target
-/// fuses: bias[n], then k = 0, 1, ... in order; `finish` comes after. So a row
-/// has the same bits alone or among others, for any executor; work is split
-/// over outputs and rows, never over k. Allocates nothing. Thread-safe. Throws
+/// For formats of single numbers every y[m, n] is one chain of multiply-adds,
+/// fused where the SIMD target fuses: bias[n], then k = 0, 1, ... in order. For
+/// formats of groups it is a chain over groups of k, in order, with the inputs
+/// of a group rounded to 8 bits (formats/group_product-inl.h): the same bits on
+/// all targets. `finish` comes after. So a row has the same bits alone or among
+/// others, for any executor; work is split over outputs and rows, never over k.
+/// Allocates nothing; takes up to 128 KiB of the stack. Thread-safe. Throws
 /// ShapeError for negative rows. A stride that is no multiple of 1024 floats
 /// avoids cache conflicts.
 void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,

@@ -1,8 +1,10 @@
 // Benchmark case of the runtime's matrix product: rows=1 inputs=1024
-// outputs=1024 dtype=f32 (of the weights) finish=store (relu, gelu, add,
-// swiglu).
+// outputs=1024 dtype=f32 (of the weights: a weight format) finish=store (relu,
+// gelu, add, swiglu) exact=0 (1: products in float32) byte_dot=1 (0: without
+// AVX-512 VNNI).
 #include "core/error.h"
 #include "kernels/bench_case.h"
+#include "kernels/matmul/formats/byte_dot.h"
 #include "kernels/matmul/matmul.h"
 
 namespace tarn::bench {
@@ -19,10 +21,12 @@ MatMulFinish FinishNamed(const std::string& name) {
                       name);
 }
 
-const WeightFormat& FormatNamed(const std::string& name) {
+const WeightFormat& FormatNamed(const std::string& name, bool exact) {
+  std::vector<const WeightFormat*> formats = {&kF32Weights, &kBF16Weights};
+  for (const WeightFormat* format : GroupFormats()) formats.push_back(format);
   std::string words;
-  for (const WeightFormat* format : WeightFormats()) {
-    if (name == format->name) return *format;
+  for (const WeightFormat* format : formats) {
+    if (name == format->name) return exact ? ExactFormat(*format) : *format;
     words += StrCat(words.empty() ? "" : " or ", format->name);
   }
   throw ArgumentError("bench: dtype", words, name);
@@ -35,9 +39,12 @@ class MatMul final : public Case {
         inputs_(params.Int("inputs", 1024)),
         outputs_(params.Int("outputs", 1024)),
         finish_(FinishNamed(params.Text("finish", "store"))),
-        weights_(outputs_, inputs_, FormatNamed(params.Text("dtype", "f32"))),
+        weights_(outputs_, inputs_,
+                 FormatNamed(params.Text("dtype", "f32"),
+                             params.Int("exact", 0, 0) != 0)),
         x_(rows_ * Stride(inputs_), DType::kF32, 2),
         y_(rows_ * Stride(outputs_), DType::kF32, 3) {
+    AllowByteDot(params.Int("byte_dot", 1, 0) != 0);
     Values row_major(outputs_ * inputs_, DType::kF32);
     weights_.SetRows(0, outputs_, row_major.f32(), nullptr);
     const double rows = static_cast<double>(rows_);

@@ -78,7 +78,7 @@ class MatMulTest : public ::testing::TestWithParam<std::string> {
 };
 
 void ExpectNearReference(const Problem& p, const std::vector<float>& y) {
-  const bool rounded = &p.packed.format() == &kBF16Weights;
+  const bool rounded = &p.packed.FormatAt(0) == &kBF16Weights;
   for (int64_t m = 0; m < p.rows; ++m) {
     for (int64_t n = 0; n < p.outputs; ++n) {
       double sum = p.bias[n], size = std::fabs(p.bias[n]);
@@ -214,7 +214,7 @@ TEST(WeightArenaTest, GrowsWithoutMovingAnything) {
 }
 
 TEST_P(MatMulTest, OddSizesMatchTheDoubleSum) {
-  for (const WeightFormat* format : WeightFormats()) {
+  for (const WeightFormat* format : {&kF32Weights, &kBF16Weights}) {
     for (const int64_t rows : {1, 2, 3, 5, 7, 13, 49}) {
       for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
                {1, 1}, {3, 7}, {16, 96}, {63, 97}, {65, 33}, {130, 200}}) {
@@ -348,11 +348,13 @@ TEST(WeightMatrixTest, RowsComeBackAndMayBeSetInParts) {
       whole.packed.ReadRow(n, a.data());
       parts.ReadRow(n, b.data());
       EXPECT_EQ(a, b);
-      for (int64_t k = 0; k < 37; ++k) {
+      for (int64_t k = 0; k < 37 && format->scheme == nullptr; ++k) {
         const float w = whole.weights[n * 37 + k];
         EXPECT_EQ(format == &kF32Weights ? w : NearestBF16(w), a[k]);
       }
     }
+    EXPECT_EQ(WeightMatrix::Bytes(150, 37, *format), parts.bytes());
+    if (format->scheme != nullptr) continue;
     // The zeros after the last output count.
     EXPECT_EQ(192 * 37 * BytesPerWeight(*format) + 192 * 4, parts.bytes());
   }

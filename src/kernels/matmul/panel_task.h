@@ -8,7 +8,7 @@
 
 namespace tarn {
 
-/// Some panels times some rows.
+/// Some panels of one format times some rows.
 struct PanelTask {
   const float* x;
   int64_t x_stride;

@@ -14,7 +14,7 @@
 //   kLines                cache lines of one input's weights, rounded up
 //   kIsFloat              whether the panel holds float32; other formats are
 //                         widened once per block if many rows use it
-//   Loader(panel, inputs) of a whole panel
+//   Loader(w, p)          of a whole panel of a matrix
 //   From(input, output)   the same, `input` inputs and `output` outputs on
 //   Address()             where the weights of the current input begin
 //   Load(d, input, output)  one vector of weights of that input as float32
@@ -71,8 +71,8 @@ class FloatPanel {
   static constexpr int64_t kLines = 4;
   static constexpr bool kIsFloat = true;
 
-  FloatPanel(const uint8_t* panel, int64_t)
-      : at_(reinterpret_cast<const float*>(panel)) {}
+  FloatPanel(const WeightMatrix& w, int64_t p)
+      : at_(reinterpret_cast<const float*>(w.Panel(p))) {}
   explicit FloatPanel(const float* at) : at_(at) {}
   HWY_INLINE FloatPanel From(int64_t input, int64_t output) const {
     return FloatPanel(at_ + input * kPanel + output);
@@ -264,11 +264,11 @@ HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
                               int64_t rows) {
   HWY_ALIGN float c[kRowChunk * kPanel];  // [rows, kPanel]
   const WeightMatrix& w = *task.w;
-  const int64_t columns = std::min(kPanel, w.outputs() - p * kPanel);
-  const Loader panel(w.Panel(p), w.inputs());
+  const int64_t columns = w.Outputs(p), first = w.FirstOutput(p);
+  const Loader panel(w, p);
   const float* x = task.x + begin * task.x_stride;
   for (int64_t r = 0; r < rows; ++r) {
-    std::memcpy(c + r * kPanel, w.bias() + p * kPanel, kPanel * sizeof(float));
+    std::memcpy(c + r * kPanel, w.Bias(p), kPanel * sizeof(float));
   }
   if (rows == 1) {
     MultiplySingle(x, panel, w.inputs(), columns, c);
@@ -277,7 +277,7 @@ HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
   }
   for (int64_t r = 0; r < rows; ++r) {
     float* row = c + r * kPanel;
-    float* y = task.y->Row(begin + r) + p * kPanel;
+    float* y = task.y->Row(begin + r) + first;
     FinishRow(task.finish, columns, y, row);
     std::memcpy(y, row, static_cast<size_t>(columns) * sizeof(float));
   }
@@ -302,10 +302,10 @@ void MultiplyRow(const RowPanels& task) {
   const int64_t tail = std::min(kAhead / (kLines * kLine), w.inputs());
   const int64_t depth = w.inputs() - tail;
   for (int64_t p = task.panel_begin; p < task.panel_end; ++p) {
-    const int64_t columns = std::min(kPanel, w.outputs() - p * kPanel);
-    const Loader panel(w.Panel(p), w.inputs());
+    const int64_t columns = w.Outputs(p), first = w.FirstOutput(p);
+    const Loader panel(w, p);
     const void* next = p + 1 < task.panel_end ? w.Panel(p + 1) : task.next;
-    std::memcpy(c, w.bias() + p * kPanel, sizeof(c));
+    std::memcpy(c, w.Bias(p), sizeof(c));
     Fetch own{static_cast<const char*>(panel.Address()) + kAhead, kLines,
               depth * kLines};
     TileRow<1, 8, 3>(task.x, 0, panel, depth, columns, c, own);
@@ -314,9 +314,9 @@ void MultiplyRow(const RowPanels& task) {
     TileRow<1, 8, 3>(task.x + depth, 0, panel.From(depth, 0), tail, columns, c,
                      after);
     const float* residual =
-        task.residual == nullptr ? nullptr : task.residual + p * kPanel;
+        task.residual == nullptr ? nullptr : task.residual + first;
     FinishRow(task.finish, columns, residual, c);
-    std::memcpy(task.y + p * kPanel, c,
+    std::memcpy(task.y + first, c,
                 static_cast<size_t>(columns) * sizeof(float));
   }
 }

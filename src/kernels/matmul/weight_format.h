@@ -7,6 +7,8 @@
 #include <span>
 #include <string_view>
 
+#include "core/groups/group_scheme.h"
+
 namespace tarn {
 
 struct PanelTask;
@@ -32,17 +34,41 @@ struct WeightFormat {
   /// Output `column` of a panel as held, widened to float32: out [inputs].
   void (*read)(const uint8_t* panel, int64_t inputs, int64_t column,
                float* out);
-  /// Some panels times some rows; some panels times one row (matmul.h).
+  /// Some panels times some rows; some panels times one row (matmul.h). All
+  /// panels are in this format.
   void (*multiply)(const PanelTask& task);
   void (*multiply_row)(const RowPanels& task);
+  /// How groups of numbers are stored; null: one number at a time.
+  const GroupScheme* scheme = nullptr;
+  /// Stores rows [rows, scheme->Blocks(inputs)] of blocks as `pack` does, and
+  /// changes no number; null without a scheme.
+  void (*pack_blocks)(const uint8_t* blocks, int64_t rows, int64_t inputs,
+                      int64_t column, uint8_t* panel) = nullptr;
+  /// The same panels with products in float32 of the widened weights, in order
+  /// of k: bit-identical to float32 matrices that hold these. null: the
+  /// products of this format are such.
+  const WeightFormat* exact = nullptr;
+  /// Panels that should be in one task with many rows, because they share the
+  /// rounding of the inputs; 1: none.
+  int64_t panels_together = 1;
 };
 
 #define TARN_WEIGHT_FORMAT(format) extern const WeightFormat format;
 #include "kernels/matmul/formats/list.inc"
 #undef TARN_WEIGHT_FORMAT
 
-/// Every format of this build, in the order of formats/list.inc.
+#define TARN_GROUP_FORMAT(format) extern const WeightFormat format;
+#include "kernels/matmul/formats/group_list.inc"
+#undef TARN_GROUP_FORMAT
+
+/// The formats that programs offer, in the order of formats/list.inc.
 std::span<const WeightFormat* const> WeightFormats();
+/// The formats of groups, those that programs offer and the others.
+std::span<const WeightFormat* const> GroupFormats();
+/// The one that holds blocks of a scheme as they are; null: none does.
+const WeightFormat* FormatOf(const GroupScheme& scheme);
+/// format.exact, or the format itself where its products are exact.
+const WeightFormat& ExactFormat(const WeightFormat& format);
 
 /// Bytes in memory for each weight of a large matrix: 4 for float32.
 double BytesPerWeight(const WeightFormat& format);

@@ -8,6 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/softmax_attention/softmax_attention.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "kernels/softmax_attention/cache_rows-inl.h"
 #include "kernels/softmax_attention/cap-inl.h"
 #include "kernels/vectors-inl.h"
 
@@ -17,19 +18,19 @@ namespace HWY_NAMESPACE {
 
 constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(DF()));
 
-// Rows of a cache are prefetched this many floats before they are used: the
+// Rows of a cache are prefetched this many words before they are used: the
 // hardware prefetcher stops at the end of a page, and a head's keys are few
 // pages.
 constexpr int64_t kAhead = 1024;
 constexpr int64_t kLine = 16;  // floats of a cache line
 
-// Prefetches ahead of row j: the row kAhead floats after it or, after the last
+// Prefetches ahead of row j: the row kAhead words after it or, after the last
 // row, as much of what is read next.
 template <bool kStreams>
 struct Ahead {
   const float* rows;
-  int64_t stride, width, end;                               // of the rows
-  const float* next;                                        // null: nothing
+  int64_t stride, width, end;  // of the rows: words of a row, rows
+  const float* next;           // null: nothing
   int64_t distance = std::max<int64_t>(kAhead / width, 1);  // in rows
 
   HWY_INLINE void Fetch(int64_t j, int64_t count) const {
@@ -49,7 +50,7 @@ struct Ahead {
 };
 
 // scores[0, kKeys) for neighbouring keys: as many independent chains.
-template <int kKeys>
+template <int kKeys, class Rows>
 HWY_INLINE void Scores(const float* query, const float* keys, int64_t stride,
                        int64_t d_key, float scale, float* scores) {
   const DF d;
@@ -61,7 +62,7 @@ HWY_INLINE void Scores(const float* query, const float* keys, int64_t stride,
     const VF q = hn::LoadU(d, query + i);
     HWY_UNROLL(4)
     for (int j = 0; j < kKeys; ++j) {
-      sum[j] = hn::MulAdd(q, hn::LoadU(d, keys + j * stride + i), sum[j]);
+      sum[j] = hn::MulAdd(q, Rows::Load(keys + j * stride, i), sum[j]);
     }
   }
   if (i < d_key) {
@@ -69,7 +70,7 @@ HWY_INLINE void Scores(const float* query, const float* keys, int64_t stride,
     HWY_UNROLL(4)
     for (int j = 0; j < kKeys; ++j) {
       sum[j] =
-          hn::MulAdd(q, LoadPart(keys + j * stride + i, d_key - i), sum[j]);
+          hn::MulAdd(q, Rows::Part(keys + j * stride, i, d_key - i), sum[j]);
     }
   }
   HWY_UNROLL(4)
@@ -136,16 +137,18 @@ HWY_INLINE float SinkTerm(float sink, float* largest) {
 }
 
 // Loads `valid` lanes of a column: all lanes except in the last vector.
-HWY_INLINE VF LoadColumns(const float* p, int64_t valid) {
-  return valid >= kLanes ? hn::LoadU(DF(), p) : LoadPart(p, valid);
+template <class Rows>
+HWY_INLINE VF LoadColumns(const float* row, int64_t column, int64_t valid) {
+  return valid >= kLanes ? Rows::Load(row, column)
+                         : Rows::Part(row, column, valid);
 }
 
 // out[0, columns) = factor * sum_j p[j] v_j for up to kVectors vectors of
-// columns. Even and odd j have sums of their own: two chains hide the latency
-// of a multiply-add where columns are few.
-template <int kVectors, bool kStreams>
+// columns, the first of them `first`. Even and odd j have sums of their own:
+// two chains hide the latency of a multiply-add where columns are few.
+template <int kVectors, class Rows, bool kStreams>
 HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
-                            const float* values, int64_t columns, float factor,
+                            int64_t first, int64_t columns, float factor,
                             const Ahead<kStreams>& ahead, float* out) {
   const DF d;
   VF even[kVectors], odd[kVectors];
@@ -153,15 +156,15 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   for (int i = 0; i < kVectors; ++i) even[i] = odd[i] = hn::Zero(d);
   int64_t j = 0;
   for (; j + 2 <= cache.seq_len; j += 2) {
-    const float* row = values + j * cache.value_stride;
+    const float* row = cache.values + j * cache.value_stride;
     ahead.Fetch(j, 2);
     const VF p0 = hn::Set(d, p[j]), p1 = hn::Set(d, p[j + 1]);
     HWY_UNROLL(4)
     for (int i = 0; i < kVectors; ++i) {
-      const int64_t valid = columns - i * kLanes;
-      even[i] = hn::MulAdd(p0, LoadColumns(row + i * kLanes, valid), even[i]);
+      const int64_t column = first + i * kLanes, valid = columns - i * kLanes;
+      even[i] = hn::MulAdd(p0, LoadColumns<Rows>(row, column, valid), even[i]);
       odd[i] = hn::MulAdd(
-          p1, LoadColumns(row + cache.value_stride + i * kLanes, valid),
+          p1, LoadColumns<Rows>(row + cache.value_stride, column, valid),
           odd[i]);
     }
   }
@@ -170,9 +173,10 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   for (int i = 0; i < kVectors; ++i) {
     const int64_t valid = columns - i * kLanes;
     if (last) {
-      const float* row = values + j * cache.value_stride;
+      const float* row = cache.values + j * cache.value_stride;
       even[i] = hn::MulAdd(hn::Set(d, p[j]),
-                           LoadColumns(row + i * kLanes, valid), even[i]);
+                           LoadColumns<Rows>(row, first + i * kLanes, valid),
+                           even[i]);
     }
     const VF o = hn::Mul(hn::Add(even[i], odd[i]), hn::Set(d, factor));
     if (valid >= kLanes) {
@@ -183,22 +187,24 @@ HWY_INLINE void WeightedSum(const float* p, const KeyValueCache& cache,
   }
 }
 
-template <bool kStreams>
+template <class Rows, bool kStreams>
 HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
                        const SoftmaxStepOptions& options, float* scores,
                        float* out) {
   const float scale = options.scale;
-  const Ahead<kStreams> keys{cache.keys, cache.key_stride, cache.d_key,
-                             cache.seq_len, cache.values};
+  const Ahead<kStreams> keys{
+      cache.keys, cache.key_stride,
+      std::max<int64_t>(CacheRowWords(cache.type, cache.d_key), 1),
+      cache.seq_len, cache.values};
   int64_t j = 0;
   for (; j + 4 <= cache.seq_len; j += 4) {
     keys.Fetch(j, 4);
-    Scores<4>(query, cache.keys + j * cache.key_stride, cache.key_stride,
-              cache.d_key, scale, scores + j);
+    Scores<4, Rows>(query, cache.keys + j * cache.key_stride, cache.key_stride,
+                    cache.d_key, scale, scores + j);
   }
   for (; j < cache.seq_len; ++j) {
-    Scores<1>(query, cache.keys + j * cache.key_stride, cache.key_stride,
-              cache.d_key, scale, scores + j);
+    Scores<1, Rows>(query, cache.keys + j * cache.key_stride, cache.key_stride,
+                    cache.d_key, scale, scores + j);
   }
   if (HWY_UNLIKELY(options.softcap > 0.0f)) {
     CapRow(scores, cache.seq_len, options.softcap);
@@ -211,12 +217,13 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
   // Takes as many columns at a time as there are registers, so that every line
   // of a narrow head is read once.
   const auto sum = [&](auto vectors, int64_t c, int64_t columns) HWY_ATTR {
-    const float* values = cache.values + c;
+    const int64_t begin = Rows::Words(c), end = Rows::Words(c + columns);
     const Ahead<kStreams> ahead{
-        values, cache.value_stride, columns, cache.seq_len,
+        cache.values + begin, cache.value_stride,
+        std::max<int64_t>(end - begin, 1), cache.seq_len,
         c + columns == cache.d_value ? cache.next : nullptr};
-    WeightedSum<decltype(vectors)::value, kStreams>(
-        scores, cache, values, columns, factor, ahead, out + c);
+    WeightedSum<decltype(vectors)::value, Rows, kStreams>(
+        scores, cache, c, columns, factor, ahead, out + c);
   };
   int64_t c = 0;
   for (; c + 4 * kLanes <= cache.d_value; c += 4 * kLanes) {
@@ -231,13 +238,27 @@ HWY_INLINE void Attend(const float* query, const KeyValueCache& cache,
   }
 }
 
-static void AttendStep(const float* query, const KeyValueCache& cache,
+template <class Rows>
+static void AttendRows(const float* query, const KeyValueCache& cache,
                        const SoftmaxStepOptions& options, float* scores,
                        float* out) {
   if (cache.streams) {
-    Attend<true>(query, cache, options, scores, out);
+    Attend<Rows, true>(query, cache, options, scores, out);
   } else {
-    Attend<false>(query, cache, options, scores, out);
+    Attend<Rows, false>(query, cache, options, scores, out);
+  }
+}
+
+static void AttendStep(const float* query, const KeyValueCache& cache,
+                       const SoftmaxStepOptions& options, float* scores,
+                       float* out) {
+  switch (cache.type) {
+    case CacheType::kF32:
+      return AttendRows<F32CacheRows>(query, cache, options, scores, out);
+    case CacheType::kBF16:
+      return AttendRows<BF16CacheRows>(query, cache, options, scores, out);
+    case CacheType::kInt8:
+      return AttendRows<Int8CacheRows>(query, cache, options, scores, out);
   }
 }
 

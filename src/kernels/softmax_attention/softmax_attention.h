@@ -7,19 +7,24 @@
 
 #include <cstdint>
 
+#include "kernels/softmax_attention/cache_type.h"
+
 namespace tarn {
 
 /// One head of a key-value cache: key j at keys + j * key_stride, and so on.
+/// Rows of `type`, whose words are floats here (cache_rows.h); a row may have
+/// more numbers than the first d_key or d_value, which are read.
 struct KeyValueCache {
   const float* keys = nullptr;               // [seq_len, d_key]
   const float* values = nullptr;             // [seq_len, d_value]
-  int64_t key_stride = 0, value_stride = 0;  // in floats
+  int64_t key_stride = 0, value_stride = 0;  // in words
   int64_t seq_len = 0;                       // >= 1
   int64_t d_key = 0, d_value = 0;
   /// Keys and values are read once and come from memory: they are prefetched
   /// ahead of their use, and `next` (null: nothing) after the last of them.
   bool streams = false;
   const float* next = nullptr;
+  CacheType type = CacheType::kF32;
 };
 
 struct SoftmaxStepOptions {
@@ -29,7 +34,8 @@ struct SoftmaxStepOptions {
 };
 
 /// query: [d_key]; out: [d_value]; scores: scratch, [seq_len]. The order of
-/// every sum depends on the sizes and the SIMD target alone. A NaN among the
+/// every sum depends on the sizes and the SIMD target alone: rounded rows give
+/// the bits of a float32 cache that holds their numbers. A NaN among the
 /// scores makes the whole result NaN. Allocates nothing, thread-safe,
 /// O(seq_len (d_key + d_value)).
 void SoftmaxAttentionStep(const float* query, const KeyValueCache& cache,

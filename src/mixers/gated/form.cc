@@ -69,6 +69,9 @@ constexpr GatedForm kForms[] = {
      .grouped = true,
      .output_gate = OutputGate::kSigmoid,
      .low_rank_output_gate = true},
+    // Qin et al. 2022, arXiv 2210.10340, section 4.2 ("NormAttention"), with
+    // the maps and options of flash-linear-attention's linear_attn.
+    {.name = "norm-linear", .mapped = true},
 };
 
 int64_t Rank(const GatedForm& form, const ModelConfig& layer) {
@@ -78,6 +81,16 @@ int64_t Rank(const GatedForm& form, const ModelConfig& layer) {
 }
 
 }  // namespace
+
+QkFeatures FeaturesOf(bool mapped, const ModelConfig& layer) {
+  QkFeatures phi = {.d_key = layer.d_key};
+  if (!mapped) return phi;
+  phi.map = KeyOf<QkMap>(layer, "qk_map");
+  phi.unit_queries = KeyOf<bool>(layer, "unit_queries");
+  phi.unit_keys = KeyOf<bool>(layer, "unit_keys");
+  phi.divided = KeyOf<bool>(layer, "divided_sums");
+  return phi;
+}
 
 std::span<const GatedForm> GatedForms() { return kForms; }
 
@@ -115,6 +128,9 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
   s.d_value = layer.d_value;
   s.keys = s.key_heads * s.d_key;
   s.values = s.heads * s.d_value;
+  s.phi = FeaturesOf(form.mapped, layer);
+  s.d_feature = s.phi.width();
+  s.d_sum = s.d_value + (s.phi.divided ? 1 : 0);
   s.gates = !form.projected() ? 0
             : form.channels() ? s.heads * s.d_key
                               : s.heads;
@@ -132,10 +148,9 @@ GatedSizes SizesOf(const GatedForm& form, const ModelConfig& layer) {
     s.least_step = KeyOf<double>(layer, "least_step");
     s.most_step = KeyOf<double>(layer, "most_step");
   }
-  s.scale =
-      form.scaled
-          ? static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.d_key)))
-          : 1.0f;
+  s.scale = form.scaled ? static_cast<float>(
+                              1.0 / std::sqrt(static_cast<double>(s.d_feature)))
+                        : 1.0f;
   s.in_bias = KeyOf<bool>(layer, "recurrent_in_bias");
   s.out_bias = KeyOf<bool>(layer, "recurrent_out_bias");
   s.learns_bounds = form.bounded() && KeyOf<bool>(layer, "learned_bounds");

@@ -1,12 +1,14 @@
 // What the mixers with a decaying state are made of, one row a mixer: RetNet,
-// Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet and KDA differ in
-// which parts they have, not in how a part works. The spec, the runtime half,
-// the torch half and Python each build a layer from its row, so that another
-// mixer of this family is one more row. A layer computes, from rows x [D]:
+// Lightning, Mamba-2, GLA, HGRN2, DeltaNet, Gated DeltaNet, KDA and linear
+// attention with an output norm differ in which parts they have, not in how a
+// part works. The spec, the runtime half, the torch half and Python each build
+// a layer from its row, so that another mixer of this family is one more row. A
+// layer computes, from rows x [D]:
 //
 //   q, k, v = W_q x, W_k x, W_v x           key_heads, key_heads, H heads
 //   [q k v] = silu(convolution([q k v]))    or silu of some of them
 //   q, k    = q / |q|, k / |k|              where `unit`
+//   q, k    = phi(q), phi(k)                where `mapped`: form_features.h
 //   g       = the decay of `gate`           a natural logarithm
 //   o       = decay_attention or delta_attention of them
 //   y       = norm(o) with the output gate, then W_out y
@@ -18,6 +20,7 @@
 #include <string_view>
 
 #include "config/model_config.h"
+#include "mixers/gated/form_features.h"
 
 namespace tarn {
 
@@ -46,8 +49,9 @@ struct GatedForm {
   bool silu_queries = false;      // where there is no convolution
   bool silu_keys_values = false;  // the same
   bool unit = false;
+  bool mapped = false;   // queries and keys
   bool grouped = false;  // key_heads may be fewer than n_heads
-  bool scaled = true;    // queries by K^-1/2
+  bool scaled = true;    // queries by C^-1/2, C their entries after phi
   OutputGate output_gate = OutputGate::kNone;
   bool low_rank_output_gate = false;
   bool output_gate_bias = false;  // of the low-rank one's second map
@@ -76,10 +80,13 @@ struct GatedForm {
 struct GatedSizes {
   int64_t d_model, heads, key_heads, d_key, d_value;
   int64_t keys, values;  // of all heads: key_heads * d_key, heads * d_value
-  int64_t gates;         // numbers of g a token: 0, heads or heads * d_key
-  int64_t rank;          // of the gates' projections
-  int64_t width;         // of the convolution; 0: none
-  int64_t channels;      // of the convolution: 2 keys + values
+  QkFeatures phi;        // of queries and keys
+  int64_t d_feature;     // C: rows of a head's state, d_key without a map
+  int64_t d_sum;     // its columns: d_value, one more where sums are divided
+  int64_t gates;     // numbers of g a token: 0, heads or heads * d_key
+  int64_t rank;      // of the gates' projections
+  int64_t width;     // of the convolution; 0: none
+  int64_t channels;  // of the convolution: 2 keys + values
   int64_t norm_groups, norm_width;  // heads * d_value = groups * width
   bool shared_norm;                 // one weight [norm_width] for all groups
   float scale;                      // of the queries

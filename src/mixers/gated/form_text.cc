@@ -43,6 +43,7 @@ std::string FormText(const GatedForm& form) {
       {"silu_queries", form.silu_queries},
       {"silu_keys_values", form.silu_keys_values},
       {"unit", form.unit},
+      {"mapped", form.mapped},
       {"grouped", form.grouped},
       {"scaled", form.scaled},
       {"output_gate", Word(form.output_gate)},
@@ -52,7 +53,10 @@ std::string FormText(const GatedForm& form) {
       {"skip", form.skip},
       {"rotary", form.rotary},
       {"log_sigmoid_divisor", kLogSigmoidDivisor},
-      {"unit_eps", kUnitEps}};
+      {"unit_eps", kUnitEps},
+      {"unit_sum_eps", kUnitSumEps},
+      {"divisor_eps", kDivisorEps},
+      {"dpfp_rolls", kDpfpRolls}};
   return row.dump();
 }
 

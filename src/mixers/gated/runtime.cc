@@ -16,6 +16,7 @@
 #include "kernels/unit_norm/unit_norm.h"
 #include "mixers/common/runtime_convolution.h"
 #include "mixers/gated/runtime_columns.h"
+#include "mixers/gated/runtime_features.h"
 
 namespace tarn::mixers {
 namespace {
@@ -88,6 +89,10 @@ class Gated final : public RuntimeMixer {
                                         form.convolution_bias);
     }
     in_ = tensors.Stack(at_.names, at_.widths, s_.d_model, s_.in_bias);
+    if (form.mapped) {
+      query_map_ = {s_.phi, "query", s_.phi.unit_queries, tensors};
+      key_map_ = {s_.phi, "key", s_.phi.unit_keys, tensors};
+    }
     if (form.low_rank()) {
       decay_up_ = tensors.Stack({"decay_up_projection"}, {s_.gates}, s_.rank,
                                 form.gate == DecayGate::kLogSigmoid);
@@ -120,7 +125,8 @@ class Gated final : public RuntimeMixer {
   }
 
   int64_t bytes() const override {
-    return RuntimeMixer::bytes() + decay_up_.bytes() + gate_up_.bytes();
+    return RuntimeMixer::bytes() + decay_up_.bytes() + gate_up_.bytes() +
+           query_map_.bytes() + key_map_.bytes();
   }
   int64_t row_floats() const override { return at_.extra_width; }
 
@@ -129,14 +135,15 @@ class Gated final : public RuntimeMixer {
   void Mix(MixerBlock& block, int64_t layer) const override {
     MakeGates(block);
     Convolve(block, layer);
-    block.ForRows(8 * (s_.channels + s_.gates), [&](int64_t row) {
+    const int64_t products = s_.phi.has_matrix() ? s_.keys * s_.d_key / 4 : 0;
+    block.ForRows(8 * (s_.channels + s_.gates) + products, [&](int64_t row) {
       PrepareKeys(block, row, 0, s_.key_heads);
       PrepareHeads(block, row, 0, s_.heads);
     });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
     // About four state entries a nanosecond.
     const int64_t ns =
-        s_.heads / s_.key_heads * s_.d_key * s_.d_value / 4 + 200;
+        s_.heads / s_.key_heads * s_.d_feature * s_.d_sum / 4 + 200;
     block.ForTasks(
         segments * s_.key_heads,
         ns * ((block.rows() + segments - 1) / segments),
@@ -204,8 +211,8 @@ class Gated final : public RuntimeMixer {
     }
     if (part != StepPart::kAdvance) return nullptr;
     return block.segments.front().state->Tensor(layer, kS) +
-           unit * (together() ? s_.heads / s_.key_heads : 1) * s_.d_key *
-               s_.d_value;
+           unit * (together() ? s_.heads / s_.key_heads : 1) * s_.d_feature *
+               s_.d_sum;
   }
 
  private:
@@ -296,11 +303,13 @@ class Gated final : public RuntimeMixer {
 
   // Queries, keys and values as the recurrence reads them.
   Rows Queries(const MixerBlock& block) const {
+    if (form_.mapped) return Columns(block.extra, at_.query_features);
     return s_.width > 0 ? Columns(block.extra, at_.convolved)
                         : Columns(block.in, at_.query);
   }
   Rows Keys(const MixerBlock& block) const {
     if (form_.bounded()) return Columns(block.extra, at_.made_keys);
+    if (form_.mapped) return Columns(block.extra, at_.key_features);
     return s_.width > 0 ? Columns(block.extra, at_.convolved + s_.keys)
                         : Columns(block.in, at_.key);
   }
@@ -309,6 +318,7 @@ class Gated final : public RuntimeMixer {
                         : Columns(block.in, at_.value);
   }
   Rows Values(const MixerBlock& block) const {
+    if (s_.phi.divided) return Columns(block.extra, at_.counted_values);
     return form_.skip ? Columns(block.extra, at_.stepped_values)
                       : Convolved(block);
   }
@@ -367,6 +377,16 @@ class Gated final : public RuntimeMixer {
       UnitRow(count, s_.d_key, kUnitEps, Queries(block)[row] + column);
       UnitRow(count, s_.d_key, kUnitEps, Keys(block)[row] + column);
     }
+    if (form_.mapped) {
+      float* scratch = s_.phi.has_factor()
+                           ? block.extra[row] + at_.factors + column
+                           : nullptr;
+      const int64_t feature = first * s_.d_feature;
+      query_map_.Run(in + at_.query + column, count, scratch,
+                     Queries(block)[row] + feature);
+      key_map_.Run(in + at_.key + column, count, scratch,
+                   Keys(block)[row] + feature);
+    }
   }
 
   // Values, betas and gates of `count` value heads.
@@ -382,6 +402,28 @@ class Gated final : public RuntimeMixer {
       for (int64_t h = 0; h < count; ++h) betas[h] *= beta_scale_;
     }
     if (form_.projected()) Decay(block, row, first, count);
+    if (s_.phi.divided) CountValues(block, row, first, count);
+  }
+
+  // Puts a 1 after the values of each head: its sum is that of the keys.
+  void CountValues(const MixerBlock& block, int64_t row, int64_t first,
+                   int64_t count) const {
+    for (int64_t head = first; head < first + count; ++head) {
+      float* to = Values(block)[row] + head * s_.d_sum;
+      std::copy_n(Convolved(block)[row] + head * s_.d_value, s_.d_value, to);
+      to[s_.d_value] = 1.0f;
+    }
+  }
+
+  // The values of `count` heads over that sum.
+  void DivideSums(const MixerBlock& block, int64_t row, int64_t first,
+                  int64_t count) const {
+    for (int64_t head = first; head < first + count; ++head) {
+      const float* sums = block.extra[row] + at_.sums + head * s_.d_sum;
+      const float divisor = sums[s_.d_value] + kDivisorEps;
+      float* out = block.out[row] + head * s_.d_value;
+      for (int64_t i = 0; i < s_.d_value; ++i) out[i] = sums[i] / divisor;
+    }
   }
 
   static void Silu(float* x, int64_t count) { SiluRow(x, count, x); }
@@ -421,12 +463,12 @@ class Gated final : public RuntimeMixer {
     const int64_t group = s_.heads / s_.key_heads, key_head = first / group;
     const int64_t key_heads = std::max<int64_t>(count / group, 1);
     RecurrentInputs in;
-    in.queries = View(Columns(Queries(block), key_head * s_.d_key), segment,
-                      key_heads, s_.d_key);
-    in.keys = View(Columns(Keys(block), key_head * s_.d_key), segment,
-                   key_heads, s_.d_key);
-    in.values = View(Columns(Values(block), first * s_.d_value), segment, count,
-                     s_.d_value);
+    in.queries = View(Columns(Queries(block), key_head * s_.d_feature), segment,
+                      key_heads, s_.d_feature);
+    in.keys = View(Columns(Keys(block), key_head * s_.d_feature), segment,
+                   key_heads, s_.d_feature);
+    in.values = View(Columns(Values(block), first * s_.d_sum), segment, count,
+                     s_.d_sum);
     if (form_.constant()) in.head_gates = v_.log_decay.data() + first;
     if (form_.projected()) {
       const int64_t width = s_.gates / s_.heads;
@@ -437,16 +479,21 @@ class Gated final : public RuntimeMixer {
       in.betas = View(Columns(block.in, at_.beta + first), segment, count, 1);
     }
     float* state =
-        segment.state->Tensor(layer, kS) + first * s_.d_key * s_.d_value;
+        segment.state->Tensor(layer, kS) + first * s_.d_feature * s_.d_sum;
     const RecurrentState states = {.state = state, .next = state};
-    const TensorView out = View(Columns(block.out, first * s_.d_value), segment,
-                                count, s_.d_value);
+    const Rows to = s_.phi.divided ? Columns(block.extra, at_.sums) : block.out;
+    const TensorView out =
+        View(Columns(to, first * s_.d_sum), segment, count, s_.d_sum);
     SerialExecutor serial;
     const RecurrentOptions options = {.scale = s_.scale};
     if (form_.delta) {
       DeltaAttentionStep(options, in, states, out, serial);
     } else {
       DecayAttentionStep(options, in, states, out, serial);
+    }
+    if (!s_.phi.divided) return;
+    for (int64_t i = 0; i < segment.count; ++i) {
+      DivideSums(block, segment.row + i, first, count);
     }
   }
 
@@ -496,6 +543,7 @@ class Gated final : public RuntimeMixer {
   const float beta_scale_;
   RuntimeConvolution convolution_;  // of width 0: empty
   WeightMatrix decay_up_, gate_up_;
+  RuntimeFeatures query_map_, key_map_;  // where the form is mapped
   GateRow gates_;
   GatedNormOptions norm_;
 };

@@ -34,6 +34,11 @@ struct GatedColumns {
     keep(form.projected(), s.gates, gates);
     keep(form.low_rank_output_gate, s.values, made_gate);
     keep(form.skip, s.values, stepped_values);
+    keep(form.mapped, s.heads * s.d_feature, query_features);
+    keep(form.mapped, s.heads * s.d_feature, key_features);
+    keep(s.phi.has_factor(), s.keys, factors);
+    keep(s.phi.divided, s.heads * s.d_sum, counted_values);
+    keep(s.phi.divided, s.heads * s.d_sum, sums);
   }
 
   // The parts of `in`, one for each matrix of the first product: their names
@@ -46,6 +51,10 @@ struct GatedColumns {
   int64_t convolved = -1;  // queries, keys and values after the convolution
   int64_t made_keys = -1, gates = -1, made_gate = -1;
   int64_t stepped_values = -1;  // dt x
+  // phi of queries and of keys, and a factor of either on its way.
+  int64_t query_features = -1, key_features = -1, factors = -1;
+  // Values with a 1 after those of each head, and what the recurrence makes.
+  int64_t counted_values = -1, sums = -1;
   int64_t extra_width = 0;
 
  private:

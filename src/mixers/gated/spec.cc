@@ -33,6 +33,12 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   map(true, "query", s.keys, d, s.in_bias);
   map(!form.bounded(), "key", s.keys, d, s.in_bias);
   map(true, "value", s.values, d, s.in_bias);
+  for (const char* side : {"query", "key"}) {
+    map(s.phi.has_matrix(), StrCat(side, "_map"), s.d_key, s.d_key,
+        s.phi.has_bias());
+    map(s.phi.has_factor(), StrCat(side, "_factor"), s.d_key, s.d_key,
+        s.phi.has_bias());
+  }
   map(gated && !form.low_rank_output_gate, "gate", s.values, d, s.in_bias);
   map(form.low_rank_output_gate, "gate_down", s.rank, d, s.in_bias);
   map(form.low_rank_output_gate, "gate_up", s.values, s.rank,
@@ -55,10 +61,25 @@ std::vector<NamedShape> Weights(const GatedForm& row,
   return shapes;
 }
 
+std::vector<NamedPrecision> Precise(const GatedForm& form) {
+  std::vector<NamedPrecision> all;
+  // A bounded decay is also the key, and as wide as one.
+  if (form.bounded()) {
+    all.emplace_back("decay_projection.weight", Precision::kByte);
+  } else if (form.low_rank()) {
+    all.emplace_back("decay_down_projection.weight", Precision::kFloat);
+    all.emplace_back("decay_up_projection.weight", Precision::kFloat);
+  } else if (form.projected()) {
+    all.emplace_back("decay_projection.weight", Precision::kFloat);
+  }
+  if (form.delta) all.emplace_back("beta_projection.weight", Precision::kFloat);
+  return all;
+}
+
 // S, and the inputs of the convolution that the next token still meets.
 StateSpec State(const GatedForm& form, const ModelConfig& layer) {
   const GatedSizes s = SizesOf(form, layer);
-  StateSpec state = {{.name = "S", .shape = {s.heads, s.d_key, s.d_value}}};
+  StateSpec state = {{.name = "S", .shape = {s.heads, s.d_feature, s.d_sum}}};
   if (s.width > 0) {
     state.push_back({.name = "window", .shape = {s.width - 1, s.channels}});
   }
@@ -67,7 +88,8 @@ StateSpec State(const GatedForm& form, const ModelConfig& layer) {
 
 // A token decays S, reads it and adds to it; the delta rule reads it twice.
 MixerCost Cost(const GatedForm& form, const ModelConfig& layer, int64_t n) {
-  const int64_t entries = layer.d_key * layer.d_value;
+  const GatedSizes s = SizesOf(FormOf(form, layer), layer);
+  const int64_t entries = s.d_feature * s.d_sum;
   const int64_t decays = form.gate == DecayGate::kNone ? 0 : 1;
   const int64_t step = entries * (4 + decays + (form.delta ? 2 : 0));
   return {
@@ -169,6 +191,25 @@ std::vector<OwnKey> SharedKeys() {
                    "bias",
            .type = FlagKey{},
            .section = "kda"},
+          {.name = "qk_map",
+           .help = "feature map of queries and keys in 'norm-linear': "
+                   "docs/attention.md",
+           .type = WordKey{{"elu1", "identity", "relu", "hadamard", "t2r",
+                            "hedgehog", "dpfp"}},
+           .section = "norm_linear"},
+          {.name = "unit_queries",
+           .help = "'norm-linear' divides the features of a query by their sum",
+           .type = FlagKey{},
+           .section = "norm_linear"},
+          {.name = "unit_keys",
+           .help = "'norm-linear' divides the features of a key by their sum",
+           .type = FlagKey{},
+           .section = "norm_linear"},
+          {.name = "divided_sums",
+           .help = "'norm-linear' divides its sums by those of the keys before "
+                   "the output norm",
+           .type = FlagKey{},
+           .section = "norm_linear"},
           OutputNormKey()};
 }
 
@@ -184,6 +225,7 @@ MixerSpec Row(const GatedForm& form) {
   row.optional_sections.push_back(kOutputNormSection);
   row.optional_sections.push_back(form.skip ? "mamba2" : "gated");
   if (form.low_rank_output_gate) row.optional_sections.push_back("kda");
+  if (form.mapped) row.optional_sections.push_back("norm_linear");
   row.can = {.bidirectional = false,
              .recurrent = true,
              .rotary = form.rotary,
@@ -192,6 +234,7 @@ MixerSpec Row(const GatedForm& form) {
   row.weights = [&form](const ModelConfig& layer) {
     return Weights(form, layer);
   };
+  row.precise = Precise(form);
   row.state = [&form](const ModelConfig& layer) { return State(form, layer); };
   row.cost = [&form](const ModelConfig& layer, int64_t n, bool) {
     return Cost(form, layer, n);

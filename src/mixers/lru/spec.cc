@@ -64,6 +64,8 @@ std::vector<MixerSpec> Mixers() {
                    .without_rotary = true},
            .check = Check,
            .weights = Weights,
+           .precise = {{"input_gate.weight", Precision::kFloat},
+                       {"recurrence_gate.weight", Precision::kFloat}},
            .state = State,
            .cost = Cost,
            .place = 9}};

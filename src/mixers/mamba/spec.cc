@@ -93,6 +93,12 @@ std::vector<MixerSpec> Mixers() {
                    .without_rotary = true},
            .check = Check,
            .weights = Weights,
+           // Steps, and the keys and queries that stand in one matrix with
+           // them: few rows.
+           .precise = {{"decay_down_projection.weight", Precision::kFloat},
+                       {"decay_up_projection.weight", Precision::kFloat},
+                       {"key_projection.weight", Precision::kFloat},
+                       {"query_projection.weight", Precision::kFloat}},
            .state = State,
            .cost = Cost,
            .keys = MambaKeys(),

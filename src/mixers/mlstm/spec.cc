@@ -46,6 +46,8 @@ std::vector<MixerSpec> Mixers() {
                    .rotary = false,
                    .without_rotary = true},
            .weights = Weights,
+           .precise = {{"input_projection.weight", Precision::kFloat},
+                       {"forget_projection.weight", Precision::kFloat}},
            .state = State,
            .cost = Cost,
            .keys = {{.name = "gate_softcap",

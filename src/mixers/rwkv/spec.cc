@@ -73,6 +73,18 @@ void Check(const ModelConfig& layer) {
                       StrCat(layer.d_value));
 }
 
+// All maps of low rank: shifts, decays, rates, shares of values, gates.
+std::vector<NamedPrecision> Precise() {
+  std::vector<NamedPrecision> all;
+  for (const char* map : {"shift", "decay", "rate", "value", "gate"}) {
+    for (const char* end : {"_down", "_up"}) {
+      all.emplace_back(StrCat(map, end, "_projection.weight"),
+                       Precision::kFloat);
+    }
+  }
+  return all;
+}
+
 OwnKey Rank(const char* name, const char* help, const char* section) {
   return {.name = name,
           .help = help,
@@ -93,6 +105,7 @@ std::vector<MixerSpec> Mixers() {
                            .without_rotary = true},
                    .check = Check,
                    .weights = Weights,
+                   .precise = Precise(),
                    .state = State,
                    .cost = Cost,
                    .place = 5};

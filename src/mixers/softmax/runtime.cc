@@ -6,6 +6,7 @@
 #include "kernels/gate_rows/gate_rows.h"
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/rotary/rotary.h"
+#include "kernels/softmax_attention/cache_rows.h"
 #include "kernels/softmax_attention/softmax_attention.h"
 
 namespace tarn::mixers {
@@ -98,7 +99,9 @@ class Softmax final : public RuntimeMixer {
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int,
                     int64_t share) const override {
-    return Head(*block.segments.front().state, layer, kKeys, share, s_.d_key);
+    const SequenceState& state = *block.segments.front().state;
+    return Head(state, layer, kKeys, share,
+                CacheRowWords(state.layout().At(layer, kKeys).type, s_.d_key));
   }
 
  private:
@@ -171,11 +174,12 @@ class Softmax final : public RuntimeMixer {
     });
   }
 
-  // The rows of a head of keys: those of the ring, or of all tokens.
+  // The rows of a head of keys, `words` each: those of the ring, or of all
+  // tokens.
   const float* Head(const SequenceState& state, int64_t layer,
-                    SoftmaxTensor tensor, int64_t head, int64_t width) const {
+                    SoftmaxTensor tensor, int64_t head, int64_t words) const {
     return s_.window > 0
-               ? state.Tensor(layer, tensor) + head * s_.window * width
+               ? state.Tensor(layer, tensor) + head * s_.window * words
                : state.Row(layer, tensor, head);
   }
 
@@ -183,13 +187,17 @@ class Softmax final : public RuntimeMixer {
   void Attend(MixerBlock& block, const Segment& segment, int64_t layer,
               int64_t share, int worker, const float* prepared) const {
     const SequenceState& state = *segment.state;
-    KeyValueCache cache = {Head(state, layer, kKeys, share, s_.d_key),
-                           Head(state, layer, kValues, share, s_.d_value),
-                           s_.d_key,
-                           s_.d_value,
-                           0,
-                           s_.d_key,
-                           s_.d_value};
+    const CacheType type = state.layout().At(layer, kKeys).type;
+    const int64_t key_words = CacheRowWords(type, s_.d_key);
+    const int64_t value_words = CacheRowWords(type, s_.d_value);
+    KeyValueCache cache = {
+        .keys = Head(state, layer, kKeys, share, key_words),
+        .values = Head(state, layer, kValues, share, value_words),
+        .key_stride = key_words,
+        .value_stride = value_words,
+        .d_key = s_.d_key,
+        .d_value = s_.d_value,
+        .type = type};
     const int64_t first = share * s_.group(), end = first + s_.group();
     if (s_.window > 0) {  // each row takes its place in the ring, then reads it
       for (int64_t i = 0; i < segment.count; ++i) {
@@ -208,7 +216,7 @@ class Softmax final : public RuntimeMixer {
     // Several rows read the keys repeatedly, a single row continues to the next
     // head. What is small the hardware fetches by itself.
     const int64_t bytes = (state.position + segment.count) *
-                          (s_.d_key + s_.d_value) *
+                          (key_words + value_words) *
                           static_cast<int64_t>(sizeof(float));
     cache.streams = segment.count == 1 && bytes > kStreamedBytes;
     cache.next =
@@ -222,15 +230,18 @@ class Softmax final : public RuntimeMixer {
     }
   }
 
-  // Puts a row's key and value at a place of its cache.
+  // Puts a row's key and value at a place of its cache, as they are read back:
+  // a row's own key, too.
   void Keep(const MixerBlock& block, int64_t row, int64_t share, int64_t place,
             const KeyValueCache& cache, const float* prepared) const {
     const float* in = block.in[row];
     const float* keys = (prepared != nullptr ? prepared : in) + s_.queries();
-    std::copy_n(keys + share * s_.d_key, s_.d_key,
-                const_cast<float*>(cache.keys) + place * s_.d_key);
-    std::copy_n(in + s_.queries() + s_.keys() + share * s_.d_value, s_.d_value,
-                const_cast<float*>(cache.values) + place * s_.d_value);
+    StoreCacheRow(cache.type, keys + share * s_.d_key, s_.d_key,
+                  const_cast<float*>(cache.keys) + place * cache.key_stride);
+    StoreCacheRow(
+        cache.type, in + s_.queries() + s_.keys() + share * s_.d_value,
+        s_.d_value,
+        const_cast<float*>(cache.values) + place * cache.value_stride);
   }
 
   void AttendOne(MixerBlock& block, int64_t row, int64_t head,

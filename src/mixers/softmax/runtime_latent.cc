@@ -8,6 +8,7 @@
 #include "kernels/gated_norm/gated_norm.h"
 #include "kernels/gemm/gemm.h"
 #include "kernels/matmul/matmul.h"
+#include "kernels/softmax_attention/cache_rows.h"
 #include "kernels/softmax_attention/softmax_attention.h"
 #include "mixers/softmax/runtime.h"
 
@@ -156,10 +157,12 @@ class Latent final : public RuntimeMixer {
 
   void Keep(const MixerBlock& block, const Segment& segment,
             int64_t layer) const {
+    const StatePlace& at = segment.state->layout().At(layer, 0);
     float* cache = segment.state->Row(layer, 0, 0);
     for (int64_t i = 0; i < segment.count; ++i) {
-      std::copy_n(block.in[segment.row + i] + latent_at_, s_.latent_row(),
-                  cache + (segment.state->position + i) * s_.latent_row());
+      StoreCacheRow(at.type, block.in[segment.row + i] + latent_at_,
+                    s_.latent_row(),
+                    cache + (segment.state->position + i) * at.width);
     }
   }
 
@@ -191,16 +194,23 @@ class Latent final : public RuntimeMixer {
              0, count, workspace);
     SoftmaxStepOptions step = step_;
     if (s_.sinks) step.sink = &sinks_[static_cast<size_t>(head)];
+    const StatePlace& at = state.layout().At(layer, 0);
     const float* cache = state.Row(layer, 0, 0);
     for (int64_t i = 0; i < count; ++i) {
       float* query = queries + i * stride;
       std::copy_n(from[i] + head * s_.d_key + own, s_.shared,
                   query + s_.latent);
-      SoftmaxAttentionStep(query,
-                           {cache, cache, s_.latent_row(), s_.latent_row(),
-                            block.positions[static_cast<size_t>(row + i)] + 1,
-                            s_.latent_row(), s_.latent},
-                           step, scores, sums + i * stride);
+      SoftmaxAttentionStep(
+          query,
+          {.keys = cache,
+           .values = cache,
+           .key_stride = at.width,
+           .value_stride = at.width,
+           .seq_len = block.positions[static_cast<size_t>(row + i)] + 1,
+           .d_key = s_.latent_row(),
+           .d_value = s_.latent,
+           .type = at.type},
+          step, scores, sums + i * stride);
     }
     // [rows, R] [V, R]^T.
     GemmRows(

@@ -122,12 +122,18 @@ std::vector<NamedShape> SoftmaxFormWeights(const ModelConfig& layer) {
 StateSpec SoftmaxFormState(const ModelConfig& layer) {
   const SoftmaxForm s(layer);
   if (s.latent > 0) {
-    return {{.name = "latent", .shape = {1, s.latent_row()}, .grows = true}};
+    return {{.name = "latent",
+             .shape = {1, s.latent_row()},
+             .grows = true,
+             .rounds = true}};
   }
   StateSpec state = {
       {.name = "keys", .shape = {s.key_heads, s.d_key}, .grows = true},
       {.name = "values", .shape = {s.key_heads, s.d_value}, .grows = true}};
-  for (StateTensor& tensor : state) tensor.kept = s.window;
+  for (StateTensor& tensor : state) {
+    tensor.kept = s.window;
+    tensor.rounds = true;
+  }
   return state;
 }
 

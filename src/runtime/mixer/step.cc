@@ -55,11 +55,11 @@ void RunProducts(std::initializer_list<StepProduct> products,
 
 StepColumns ColumnsOfPanels(const WeightMatrix& w, const StepShare& share,
                             int64_t first) {
-  constexpr int64_t kWidth = WeightMatrix::kPanel;
-  const int64_t begin =
-      std::min(std::max<int64_t>(share.begin - first, 0) * kWidth, w.outputs());
-  const int64_t end = std::min((share.end - first) * kWidth, w.outputs());
-  return {begin, std::max<int64_t>(end - begin, 0)};
+  const int64_t begin = std::max<int64_t>(share.begin - first, 0);
+  const int64_t end = std::min(share.end - first, w.panels());
+  if (begin >= end) return {};
+  const int64_t column = w.FirstOutput(begin);
+  return {column, w.FirstOutput(end - 1) + w.Outputs(end - 1) - column};
 }
 
 int64_t ColumnUnits(int64_t columns, int64_t each) {

@@ -28,6 +28,7 @@ struct Kind {
   const char* layers = "";
   FeedForwardKind feed_forward = FeedForwardOf("swiglu");  // of mixed layers
   bool parallel = false;  // with GELUs that have a tanh
+  CacheType cache = CacheType::kF32;
 };
 
 const Kind kKinds[] = {
@@ -67,6 +68,21 @@ const Kind kKinds[] = {
      RotaryPlace::kBefore, WeightType::kF32, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPre,
      "retnet,lightning,mamba2,gla,hgrn2,rwkv6,mamba1,short-conv,rg-lru,mlstm"},
+    {"CacheBF16", MixerKind("linear"), Positions::kRotary, RotaryPlace::kBefore,
+     WeightType::kF32, FeatureMap::kElu1, Denominator::kExact, Norm::kPre,
+     "full:key_heads=2,full:window=20:key_heads=1,gated-full",
+     FeedForwardOf("swiglu"), false, CacheType::kBF16},
+    {"CacheInt8", MixerKind("linear"), Positions::kLearned,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "full:key_heads=2,local:local_context=30,full:window=20,mamba2+full,full:"
+     "latent_width=37:shared_key_width=6:qkv_bias=false",
+     FeedForwardOf("swiglu"), false, CacheType::kInt8},
+    {"MappedFamilies", MixerKind("linear"), Positions::kNone,
+     RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
+     Denominator::kExact, Norm::kPre,
+     "norm-linear,norm-linear:qk_map=hadamard,norm-linear:qk_map=hedgehog:"
+     "divided_sums=true,norm-linear:qk_map=dpfp:unit_keys=true"},
     {"DeltaFamiliesBF16", MixerKind("linear"), Positions::kLearned,
      RotaryPlace::kBefore, WeightType::kBF16, FeatureMap::kElu1,
      Denominator::kExact, Norm::kPost, "deltanet,gdn,kda,rwkv7"},
@@ -167,7 +183,8 @@ class ModelBitsTest : public ::testing::TestWithParam<Kind> {
 
   Model Open(int threads) {
     Model model = Model::Open(folder_.path(), {.weights = GetParam().weights,
-                                               .threads = threads})
+                                               .threads = threads,
+                                               .cache = GetParam().cache})
                       .Take();
     steps_.emplace_back(model);
     return model;

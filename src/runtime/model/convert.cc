@@ -12,6 +12,7 @@
 #include "importers/publish.h"
 #include "runtime/model/convert_folder.h"
 #include "runtime/model/files.h"
+#include "runtime/model/labels.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_form.h"
 
@@ -21,6 +22,7 @@ namespace {
 constexpr const char* kConfigName = "config.json";
 constexpr const char* kTokenizerName = "tokenizer.json";
 constexpr const char* kGenerationName = "generation_config.json";
+constexpr const char* kLabelsName = "labels.json";
 constexpr uint64_t kMaxCompanionBytes = 64 << 20;
 
 void WriteAll(const WeightSource& weights, const ConvertOptions& options,
@@ -53,6 +55,9 @@ WeightFileOptions FileOptions(const ConvertOptions& options) {
 
 std::optional<std::string> Companion(const ModelPath& from,
                                      const std::string& name) {
+  if (name == kTokenizerName && from.HasVocabulary()) {
+    return OfModel(Tokenizer::OpenAlone(from)).ToJson();
+  }
   if (!from.Has(name)) return std::nullopt;
   return OfModel(from.Read(name, kMaxCompanionBytes));
 }
@@ -64,34 +69,37 @@ std::vector<std::string> ExportedModelTypes() {
   return {types.begin(), types.end()};
 }
 
-Converted ImportModel(const ModelPath& from, const std::string& dir,
-                      const ConvertOptions& options) {
-  if (!OfModel(IsPublishedModel(from))) {
-    throw FormatError(from.Where(kConfigName),
-                      "that of a published model, with a model_type",
-                      "tarn's own, which needs no import");
-  }
+Converted CopyModel(const ModelPath& from, const std::string& dir,
+                    const ConvertOptions& options,
+                    const ChangeWeights& change) {
   ModelConfig config = OfModel(ReadModelConfig(from));
   const ModelFiles files = OfModel(OpenModelFiles(from, config));
-  if (Tokenizer::IsIn(from)) {
+  const bool published = OfModel(IsPublishedModel(from));
+  if (published && Tokenizer::IsIn(from)) {
     Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(from);
-    if (!tokenizer.ok()) tokenizer = InFolder(from.path(), tokenizer.error());
+    if (!tokenizer.ok() && !from.HasVocabulary()) {
+      tokenizer = InFolder(from.path(), tokenizer.error());
+    }
     config.tokenizer = OfModel(std::move(tokenizer)).kind();
   }
   OfModel(ReadGenerationConfig(from));
   const std::string text = OfModel(from.Read(kConfigName, kMaxConfigBytes));
+  const ChangedWeights changed = change(files.weights, config);
+  const WeightSource& weights = *changed.weights;
   const WeightFileOptions file = FileOptions(options);
   ConvertFolder folder(
       from.path(), dir,
-      ConversionKey(from.path(), WeightFileHead(*files.weights, file),
-                    ConfigToJson(config), options.build),
+      ConversionKey(from.path(), WeightFileHead(weights, file),
+                    ConfigToJson(config), options.build + changed.key),
       options.overwrite);
   Converted converted;
-  converted.model_type = PublishedTypeOf(text);
-  WriteAll(*files.weights, options, file, dir, folder, converted);
-  for (const std::string& name : CompanionFiles()) {
+  converted.model_type = published ? PublishedTypeOf(text) : "tarn";
+  WriteAll(weights, options, file, dir, folder, converted);
+  std::vector<std::string> names = CompanionFiles();
+  if (HasLabels(config.task)) names.emplace_back(kLabelsName);
+  for (const std::string& name : names) {
     std::optional<std::string> kept = Companion(from, name);
-    if (name == kGenerationName) {
+    if (name == kGenerationName && published) {
       kept = GenerationSettingsOf(text, kept.value_or(""));
     }
     if (kept && !kept->empty()) folder.Add(name, *kept);
@@ -99,6 +107,20 @@ Converted ImportModel(const ModelPath& from, const std::string& dir,
   folder.Add(kConfigName, ConfigToJson(config));
   converted.files = folder.Commit();
   return converted;
+}
+
+Converted ImportModel(const ModelPath& from, const std::string& dir,
+                      const ConvertOptions& options) {
+  if (!OfModel(IsPublishedModel(from))) {
+    throw FormatError(from.Where(kConfigName),
+                      "that of a published model, with a model_type",
+                      "tarn's own, which needs no import");
+  }
+  return CopyModel(
+      from, dir, options,
+      [](std::shared_ptr<const WeightSource> weights, const ModelConfig&) {
+        return ChangedWeights{std::move(weights), ""};
+      });
 }
 
 Converted ExportModel(const ModelPath& from, const std::string& dir,

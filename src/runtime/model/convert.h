@@ -6,12 +6,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "config/model_config.h"
 #include "core/error.h"
 #include "importers/model_files.h"
 #include "weights/weight_file.h"
+#include "weights/weight_source.h"
 
 namespace tarn {
 
@@ -48,6 +51,19 @@ struct Converted {
 /// kInterrupted: the same call with the same files in `from` continues in them.
 Converted ImportModel(const ModelPath& from, const std::string& dir,
                       const ConvertOptions& options);
+
+/// Weights to write, and a text that says what they are made by.
+struct ChangedWeights {
+  std::shared_ptr<const WeightSource> weights;
+  std::string key;
+};
+using ChangeWeights = std::function<ChangedWeights(
+    std::shared_ptr<const WeightSource> weights, const ModelConfig& config)>;
+
+/// The same from any model, tarn's own or published, with what `change` makes
+/// of its weights.
+Converted CopyModel(const ModelPath& from, const std::string& dir,
+                    const ConvertOptions& options, const ChangeWeights& change);
 
 /// The way back: the model `from`, tarn's own or published, as a directory that
 /// transformers opens. type: the published type; empty: the first that has the

@@ -33,10 +33,27 @@ void CheckTarget(const ModelPath& from, const std::string& path,
   }
 }
 
-GgufForm FormOf(const ModelPath& from, const std::string& numbers) {
+// Of the tokenizer; those of one that GGUF cannot hold say that tokens are
+// numbers, and `left_out` why.
+VocabularyKeys VocabularyOfModel(const ModelPath& from,
+                                 const ModelConfig& config,
+                                 std::string& left_out) {
+  if (from.HasVocabulary()) return OfModel(from.Vocabulary());
+  Result<VocabularyKeys> keys = OfModel(OpenTokenizer(from, config)).ToKeys();
+  if (keys.ok()) return std::move(keys).Take();
+  left_out = StrCat("the tokenizer (", keys.error().what(), ")");
+  VocabularyKeys none;
+  none.model = "none";
+  return none;
+}
+
+GgufForm FormOf(const ModelPath& from, const std::string& numbers,
+                std::string& left_out) {
   const ModelConfig config = OfModel(ReadModelConfig(from));
   const ModelFiles files = OfModel(OpenModelFiles(from, config));
-  Result<GgufForm> form = PublishGguf(config, files.weights, from, numbers);
+  const VocabularyKeys vocabulary = VocabularyOfModel(from, config, left_out);
+  Result<GgufForm> form =
+      PublishGguf(config, files.weights, vocabulary, from, numbers);
   if (form.ok()) return std::move(form).Take();
   const Error& error = form.error();
   if (error.code() == ErrorCode::kArgument ||
@@ -54,7 +71,8 @@ Converted ExportGguf(const ModelPath& from, const std::string& path,
                      const std::string& numbers,
                      const ConvertOptions& options) {
   CheckTarget(from, path, options.overwrite);
-  const GgufForm form = FormOf(from, numbers);
+  Converted converted;
+  const GgufForm form = FormOf(from, numbers, converted.left_out);
   const std::string parent = fs::path(path).parent_path().string();
   const std::string dir = parent.empty() ? "." : parent;
   train::MakeWritableFolder(dir);
@@ -63,7 +81,6 @@ Converted ExportGguf(const ModelPath& from, const std::string& path,
   file.stored = form.stored;
   file.progress = options.progress;
   const std::string head = GgufHead(*form.weights, form.keys, file);
-  Converted converted;
   converted.model_type = form.architecture;
   converted.tensors = form.weights->tensors().size();
   for (const WeightTensor& tensor : form.weights->tensors()) {

@@ -4,6 +4,7 @@
 
 #include "core/text.h"
 #include "importers/directory.h"
+#include "importers/gguf/text_keys.h"
 #include "runtime/model/labels.h"
 #include "runtime/weights/weights.h"
 #include "weights/gguf/gguf_file.h"
@@ -30,8 +31,20 @@ Result<Tokenizer> OpenTokenizer(const ModelPath& model,
 }
 
 Result<Tokenizer> OpenTokenizerFile(const std::string& path) {
-  if (IsGgufFile(path)) return Tokenizer::OpenAlone(ModelPath(path));
-  return Tokenizer::OpenFile(path);
+  if (!IsGgufFile(path)) return Tokenizer::OpenFile(path);
+  // Of any architecture, and of files without weights.
+  const Result<GgufFile> file = GgufFile::Open(path);
+  if (!file.ok()) return file.error();
+  try {
+    Result<Tokenizer> tokenizer =
+        Tokenizer::FromKeys(VocabularyOf(file.value()));
+    if (tokenizer.ok()) return tokenizer;
+    const Error& error = tokenizer.error();
+    return FormatError(StrCat(path, ": ", error.where()), error.wanted(),
+                       error.given());
+  } catch (const Error& error) {
+    return FormatError(error.where(), error.wanted(), error.given());
+  }
 }
 
 Result<ModelFiles> OpenModelFiles(const ModelPath& model,

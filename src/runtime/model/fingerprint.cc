@@ -34,4 +34,14 @@ uint64_t ModelFingerprint(const WeightSource& source, const ModelConfig& config,
   return hash;
 }
 
+uint64_t HeldFingerprint(uint64_t fingerprint, const WeightFormat& held,
+                         const std::vector<HeldTensor>& tensors) {
+  for (const HeldTensor& tensor : tensors) {
+    if (tensor.format->id == held.id) continue;
+    fingerprint =
+        ExtendHash(fingerprint, StrCat(tensor.name, " ", tensor.format->id));
+  }
+  return fingerprint;
+}
+
 }  // namespace tarn

@@ -35,7 +35,7 @@ struct Model::Impl {
         weights(std::move(weights)),
         labels(std::move(labels)),
         fingerprint(fingerprint),
-        layout(std::make_shared<StateLayout>(this->config)),
+        layout(std::make_shared<StateLayout>(this->config, options.cache)),
         pool(std::move(threads)) {
     if (this->config.arch == Arch::kSeq2seq) cross.emplace(this->config);
     const Cross* const of = cross ? &*cross : nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "runtime/model/files.h"
@@ -10,6 +11,19 @@
 #include "runtime/model/supported.h"
 
 namespace tarn {
+namespace {
+
+// A model without a cache that may be rounded has one type of state.
+void CheckCache(const ModelConfig& config, CacheType cache) {
+  if (cache == CacheType::kF32 || StateLayout(config, cache).rounds()) return;
+  throw ArgumentError("Model::Open: cache",
+                      StrCat(Name(CacheType::kF32),
+                             ", as no layer keeps keys and values of softmax "
+                             "attention"),
+                      Name(cache));
+}
+
+}  // namespace
 
 Result<Model> Model::Open(const ModelPath& path, const ModelOptions& options) {
   if (options.threads < 0) {
@@ -21,20 +35,30 @@ Result<Model> Model::Open(const ModelPath& path, const ModelOptions& options) {
   if (const auto error = CheckSupported(config.value())) {
     return InFolder(path.path(), *error);
   }
+  CheckCache(config.value(), options.cache);
   Result<ModelFiles> opened =
       OpenModelFiles(path, config.value(), options.use_mmap);
   if (!opened.ok()) return opened.error();
   ModelFiles files = std::move(opened).Take();
-  const WeightFormat& format = options.weights.format();
-  // First: of the pages of the files that it maps, packing releases all.
-  const uint64_t fingerprint =
-      ModelFingerprint(*files.weights, config.value(), format);
+  const WeightPlan plan(config.value(), options.weights.format(),
+                        options.exact);
   auto pool = std::make_unique<ThreadPool>(
       options.threads > 0 ? options.threads : DefaultThreads());
-  Weights weights = PackWeights(*files.weights, config.value(), format, *pool);
-  return Model(std::make_unique<Impl>(
-      config.value(), options, std::move(weights), std::move(files.labels),
-      fingerprint, std::move(pool)));
+  try {
+    const WeightFormat& held =
+        EmbeddingFormat(*files.weights, config.value(), plan);
+    // First: of the pages of the files that it maps, packing releases all.
+    const uint64_t files_print =
+        ModelFingerprint(*files.weights, config.value(), held);
+    Weights weights = PackWeights(*files.weights, config.value(), plan, *pool);
+    const uint64_t fingerprint =
+        HeldFingerprint(files_print, held, weights.held);
+    return Model(std::make_unique<Impl>(
+        config.value(), options, std::move(weights), std::move(files.labels),
+        fingerprint, std::move(pool)));
+  } catch (const FormatError& error) {  // of numbers, as they are read
+    return error;
+  }
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -49,6 +73,21 @@ int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
 int64_t Model::n_outputs() const { return impl_->config.Outputs(); }
 int64_t Model::parameters() const { return impl_->weights.parameters; }
 int64_t Model::weight_bytes() const { return impl_->weights.bytes; }
+std::vector<std::pair<const WeightFormat*, int64_t>> Model::weight_formats()
+    const {
+  std::map<int, std::pair<const WeightFormat*, int64_t>> by_id;
+  for (const HeldTensor& tensor : impl_->weights.held) {
+    auto& [format, numbers] = by_id[tensor.format->id];
+    format = tensor.format;
+    numbers += tensor.numbers;
+  }
+  std::vector<std::pair<const WeightFormat*, int64_t>> formats;
+  for (const auto& [id, format] : by_id) formats.push_back(format);
+  return formats;
+}
+double Model::bytes_per_weight() const {
+  return impl_->weights.bytes_per_weight;
+}
 int64_t Model::state_bytes() const { return impl_->layout->FixedBytes(); }
 int64_t Model::state_bytes_per_token() const {
   return impl_->layout->BytesPerToken();

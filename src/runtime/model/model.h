@@ -8,20 +8,30 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "config/model_config.h"
 #include "core/error.h"
 #include "core/threads/stoppable.h"
 #include "importers/model_files.h"
+#include "kernels/softmax_attention/cache_type.h"
 #include "runtime/model/weight_type.h"
 
 namespace tarn {
 
 struct ModelOptions {
-  WeightType weights = WeightType::kF32;
+  WeightType weights = WeightType::kAuto;
   int threads = 0;  // 0: DefaultThreads()
   bool use_mmap = true;
+  /// Products of weights in groups in float32, with the bits of a float32 model
+  /// that holds the same numbers. Otherwise inputs are rounded to 8 bits, group
+  /// by group, which is faster. No effect on other formats.
+  bool exact = false;
+  /// How the layers of softmax attention hold keys and values of earlier
+  /// tokens, windows and latent rows included; other states are float32. Any
+  /// split of a prompt, batch and thread count give the same bits in each type.
+  CacheType cache = CacheType::kF32;
 };
 
 class Model;
@@ -46,8 +56,8 @@ class State {
   void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed
   /// Bytes of recurrence held: constant for linear models; for softmax models
-  /// the cache with its spare room. The last logits (n_outputs floats) are
-  /// not counted, nor is the memory of a source.
+  /// the cache in its type, with its spare room. The last logits (n_outputs
+  /// floats) are not counted, nor is the memory of a source.
   int64_t bytes() const;
   /// Tokens of the source that Encode() read, and bytes of the memory made from
   /// them, shared by all copies; 0 without a source.
@@ -83,10 +93,11 @@ struct Job {
 class Model {
  public:
   /// Opens a directory's config.json, model.safetensors and, for a classifier,
-  /// labels.json, or a GGUF file. Everything is checked before use; failures are
-  /// FormatError or IoError in one line, also for models that this runtime does
-  /// not run (supported.h). Throws ArgumentError for options.threads < 0 or
-  /// more than the system gives.
+  /// labels.json, or a GGUF file. Everything is checked before use; failures
+  /// are FormatError or IoError in one line, also for models that this runtime
+  /// does not run (supported.h). Throws ArgumentError for options.threads < 0
+  /// or more than the system gives, and for options.cache other than kF32 where
+  /// no layer of the model has such a cache.
   static Result<Model> Open(const ModelPath& path, const ModelOptions& = {});
   Model(Model&&) noexcept;
   Model& operator=(Model&&) noexcept;
@@ -99,8 +110,13 @@ class Model {
   /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
   /// an image model's distribution of the next byte (pixels.h).
   int64_t n_outputs() const;
-  int64_t parameters() const;             // count, all tensors
-  int64_t weight_bytes() const;           // as held in memory
+  int64_t parameters() const;    // count, all tensors
+  int64_t weight_bytes() const;  // as held in memory
+  /// The formats that hold its matrices, with the numbers in each.
+  std::vector<std::pair<const WeightFormat*, int64_t>> weight_formats() const;
+  /// Bytes in memory for each weight of the matrices that a step reads, on
+  /// average and without padding.
+  double bytes_per_weight() const;
   int64_t state_bytes() const;            // of a new state
   int64_t state_bytes_per_token() const;  // 0 for linear models
   /// Bytes of an encoded source that do not depend on its length, and bytes of

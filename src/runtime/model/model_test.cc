@@ -192,6 +192,15 @@ const ConfigVariant kVariants[] = {
     {"DeltaNet", [](ModelConfig& c) { SetLayers(c, "deltanet"); }},
     {"Gdn", [](ModelConfig& c) { SetLayers(c, "gdn"); }},
     {"Kda", [](ModelConfig& c) { SetLayers(c, "kda"); }},
+    {"NormLinear", [](ModelConfig& c) { SetLayers(c, "norm-linear"); }},
+    {"NormLinearMaps",
+     [](ModelConfig& c) {
+       c.n_layers = 4;
+       SetLayers(c,
+                 "norm-linear:qk_map=hadamard,norm-linear:qk_map=t2r:"
+                 "unit_queries=true:unit_keys=true,norm-linear:qk_map=hedgehog:"
+                 "divided_sums=true,norm-linear:qk_map=dpfp:d_value=9");
+     }},
     {"Rwkv6", [](ModelConfig& c) { SetLayers(c, "rwkv6"); }},
     {"Rwkv7", [](ModelConfig& c) { SetLayers(c, "rwkv7"); }},
     {"RetNetRotaryPost",

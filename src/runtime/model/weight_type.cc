@@ -5,10 +5,18 @@
 
 namespace tarn {
 
-const char* Name(WeightType type) { return type.format().name; }
+namespace {
+
+constexpr const char* kAutoWord = "auto";
+
+}  // namespace
+
+const char* Name(WeightType type) {
+  return type.format() == nullptr ? kAutoWord : type.format()->name;
+}
 
 std::vector<std::string> WeightTypeWords() {
-  std::vector<std::string> words;
+  std::vector<std::string> words = {kAutoWord};
   for (const WeightFormat* format : WeightFormats()) {
     words.emplace_back(format->name);
   }
@@ -16,10 +24,11 @@ std::vector<std::string> WeightTypeWords() {
 }
 
 WeightType ParseWeightType(std::string_view where, std::string_view word) {
-  std::string wanted;
+  if (word == kAutoWord) return WeightType::kAuto;
+  std::string wanted = Quoted(kAutoWord);
   for (const WeightFormat* format : WeightFormats()) {
     if (word == format->name) return *format;
-    wanted += (wanted.empty() ? "" : " or ") + Quoted(format->name);
+    wanted += " or " + Quoted(format->name);
   }
   throw ArgumentError(std::string(where), wanted, Quoted(word));
 }

@@ -9,28 +9,32 @@
 
 namespace tarn {
 
-/// One of the weight formats. The words are those of WeightFormats(); any other
-/// format that a caller has will do as well.
+/// One of the weight formats, or what the files suggest: tensors that are
+/// stored in groups stay as they are, and others are held as float32
+/// (weight_plan.h). The words are "auto" and those of WeightFormats(); any
+/// other format that a caller has will do as well.
 class WeightType {
  public:
-  static const WeightType kF32, kBF16;
+  static const WeightType kAuto, kF32, kBF16;
 
   constexpr WeightType() = default;
   constexpr WeightType(const WeightFormat& format)  // NOLINT: implicit
       : format_(&format) {}
-  const WeightFormat& format() const { return *format_; }
+  /// Null: what the files suggest.
+  const WeightFormat* format() const { return format_; }
   bool operator==(const WeightType&) const = default;
 
  private:
-  const WeightFormat* format_ = &kF32Weights;
+  const WeightFormat* format_ = nullptr;
 };
 
+inline constexpr WeightType WeightType::kAuto{};
 inline constexpr WeightType WeightType::kF32{kF32Weights};
 inline constexpr WeightType WeightType::kBF16{kBF16Weights};
 
-/// "f32" or "bf16".
+/// "auto", "f32", ...
 const char* Name(WeightType type);
-/// All words, in the order of WeightFormats().
+/// All words, "auto" first, then in the order of WeightFormats().
 std::vector<std::string> WeightTypeWords();
 /// Throws ArgumentError that names `where` and the words for any other.
 WeightType ParseWeightType(std::string_view where, std::string_view word);

@@ -17,7 +17,9 @@ namespace tarn {
 /// copied: O(bytes) time, O(tensors) memory besides the sink's. Throws
 /// ArgumentError for a state of another model, NumericError naming a part that
 /// holds NaN or infinity (no model can continue from those), both before the
-/// first byte; and what the sink throws.
+/// first byte; and what the sink throws. Tensors are F32; rounded keys and
+/// values (ModelOptions::cache) are the bytes that the state holds, U8, and
+/// `cache` of the metadata names their type.
 void SaveState(const Model& model, const State& state, ByteSink& sink);
 /// The same into a file that appears by rename. Throws IoError.
 void SaveState(const Model& model, const State& state, const std::string& path);
@@ -25,12 +27,13 @@ void SaveState(const Model& model, const State& state, const std::string& path);
 uint64_t StateFileBytes(const Model& model, const State& state);
 
 /// Reads the state that SaveState wrote for a model of the same configuration,
-/// weights and weight type; it equals the saved one bit for bit. Everything is
-/// checked: the model's fingerprint, version, every size before memory is
-/// taken, every number, and a hash over all of it, so that damage anywhere is
-/// found. The error is FormatError in one line, or IoError if the file cannot
-/// be read. The hash is no signature: it does not protect against tampering.
-/// Throws ArgumentError for a model that has no states, std::bad_alloc.
+/// weights, weight type and type of cache; it equals the saved one bit for bit.
+/// Everything is checked: the model's fingerprint, version, every size before
+/// memory is taken, every number, and a hash over all of it, so that damage
+/// anywhere is found. The error is FormatError in one line, or IoError if the
+/// file cannot be read. The hash is no signature: it does not protect against
+/// tampering. Throws ArgumentError for a model that has no states,
+/// std::bad_alloc.
 Result<State> LoadState(const Model& model, const std::string& path);
 /// The same from a file's bytes; `name` stands for the path in errors.
 Result<State> LoadState(const Model& model, std::span<const uint8_t> bytes,

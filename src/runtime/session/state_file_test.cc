@@ -227,12 +227,31 @@ TEST_F(StateFileTest, WithoutSourceOrLogits) {
   EXPECT_EQ(quiet.memory_bytes(), loaded.memory_bytes());
 }
 
+// A state of weights in groups is one of these groups, products and numbers.
+TEST_F(StateFileTest, BelongsToTheFormatOfItsModel) {
+  const WeightFormat& int8 = *FormatOf(GroupScheme{8, 64, false});
+  const WeightFormat& int4 = *FormatOf(GroupScheme{4, 32, false});
+  const Model model = Open(SmallConfig(), 1, int8);
+  SaveState(model, Read(model, 4), path_);
+  EXPECT_TRUE(LoadState(Open(SmallConfig(), 1, int8), path_).ok());
+  ExpectRefused(Open(SmallConfig(), 1, int4), ": model");
+  ExpectRefused(Open(SmallConfig(), 1, ExactFormat(int8)), ": model");
+  ExpectRefused(Open(SmallConfig(), 2, int8), ": model");
+  ExpectRefused(Open(SmallConfig()), ": model");
+}
+
 TEST_F(StateFileTest, BelongsToItsModel) {
   const Model model = Open(SmallConfig());
   SaveState(model, Read(model, 4), path_);
   // Other weights, another type of them, another configuration.
   ExpectRefused(Open(SmallConfig(), 2), ": model");
   ExpectRefused(Open(SmallConfig(), 1, WeightType::kBF16), ": model");
+  // In every format of groups, with either arithmetic.
+  for (const WeightFormat* format : GroupFormats()) {
+    ExpectRefused(Open(SmallConfig(), 1, *format), ": model");
+  }
+  SaveState(model, Read(model, 4), path_);
+  EXPECT_TRUE(LoadState(Open(SmallConfig(), 1, WeightType::kAuto), path_).ok());
   ModelConfig config = SmallConfig();
   SetKey(config, "denominator", Denominator::kCompat);
   ExpectRefused(Open(config), ": model");

@@ -12,6 +12,7 @@
 
 #include "core/hash.h"
 #include "core/text.h"
+#include "kernels/softmax_attention/cache_rows.h"
 #include "runtime/model/impl.h"
 
 namespace tarn::state_file {
@@ -24,12 +25,14 @@ struct Facts {
   int64_t position = 0;
   int64_t source_len = -1;  // -1: no source
   bool has_logits = false;
+  CacheType cache = CacheType::kF32;
 
   /// Begins the hash of the contents.
   uint64_t Hash(uint64_t fingerprint) const {
     uint64_t hash = Mix(fingerprint ^ static_cast<uint64_t>(position));
     hash = Mix(hash ^ static_cast<uint64_t>(source_len));
-    return Mix(hash ^ (has_logits ? 1 : 0));
+    return Mix(hash ^ (has_logits ? 1 : 0) ^
+               (static_cast<uint64_t>(cache) << 1));
   }
 };
 
@@ -41,6 +44,16 @@ struct Part {
   std::vector<int64_t> shape;
   float initial = 0.0f;  // allowed in the file even if not finite
   std::vector<Float*> runs;
+  CacheType type = CacheType::kF32;
+  int64_t numbers = 0;  // of a rounded row, whose words are the last axis
+
+  /// Of the tensor in the file: that of `shape`, or the bytes of the words of
+  /// cache_rows.h, as in memory.
+  std::vector<int64_t> stored_shape() const {
+    std::vector<int64_t> stored = shape;
+    if (numbers > 0) stored.back() *= static_cast<int64_t>(sizeof(float));
+    return stored;
+  }
 
   size_t floats() const {
     size_t count = 1;
@@ -62,10 +75,15 @@ std::vector<Part<Float>> Shapes(const Insides::ModelImpl& model,
     for (const StatePlace& place : layout.layers[i]) {
       std::vector<int64_t> shape = place.tensor.shape;
       if (place.tensor.grows) shape.insert(shape.begin() + 1, facts.position);
+      if (place.numbers > 0) {
+        shape.back() = CacheRowWords(place.type, place.numbers);
+      }
       parts.push_back({StrCat("layers.", i, ".", place.tensor.name),
                        std::move(shape),
                        place.tensor.initial,
-                       {}});
+                       {},
+                       place.type,
+                       place.numbers});
     }
   }
   if (facts.has_logits) parts.push_back({"logits", {layout.outputs}, 0.0f, {}});
@@ -106,6 +124,35 @@ inline int64_t FirstNotFinite(const float* values, size_t count,
     return !std::isfinite(x) && x != initial;
   });
   return found == end ? -1 : found - values;
+}
+
+/// A number of a part that may not be in a file: where it is among all numbers,
+/// -1: there is none; and the number.
+struct BadNumber {
+  int64_t at = -1;
+  float value = 0.0f;
+};
+
+/// The first bad number of a run of a part, before which the part has `first`
+/// floats.
+template <typename Float>
+BadNumber FirstBad(const Part<Float>& part, const float* run, size_t first) {
+  if (part.numbers == 0) {
+    const int64_t at = FirstNotFinite(run, part.run_floats(), part.initial);
+    if (at < 0) return {};
+    return {static_cast<int64_t>(first) + at, run[at]};
+  }
+  const int64_t words = part.shape.back();
+  std::vector<float> row(static_cast<size_t>(part.numbers));
+  const int64_t rows = static_cast<int64_t>(part.run_floats()) / words;
+  for (int64_t i = 0; i < rows; ++i) {
+    LoadCacheRow(part.type, run + i * words, part.numbers, row.data());
+    const int64_t at = FirstNotFinite(row.data(), row.size(), part.initial);
+    if (at < 0) continue;
+    const int64_t before = static_cast<int64_t>(first) / words + i;
+    return {before * part.numbers + at, row[static_cast<size_t>(at)]};
+  }
+  return {};
 }
 
 inline std::string_view BytesOf(const float* values, size_t count) {

@@ -31,6 +31,18 @@ class StateMetadata {
     }
   }
 
+  // Without the entry: f32.
+  void RequireCache(CacheType wanted) const {
+    const auto found = metadata_.find("cache");
+    const std::string given =
+        found == metadata_.end() ? Name(CacheType::kF32) : found->second;
+    if (given == Name(wanted)) return;
+    throw FormatError(
+        StrCat(path_, ": cache"),
+        StrCat(Quoted(Name(wanted)), ", the type of the model's cache"),
+        Quoted(given));
+  }
+
   // Files of earlier versions are not read: a prompt restores the recurrence.
   void RequireVersion() const {
     const std::string wanted = StrCat(state_file::kVersion);
@@ -72,7 +84,9 @@ Facts ReadFacts(const StateMetadata& metadata,
   metadata.Require("format", state_file::kFormat);
   metadata.RequireVersion();
   metadata.Require("model", HashText(model.fingerprint));
+  metadata.RequireCache(model.layout->cache);
   Facts facts;
+  facts.cache = model.layout->cache;
   facts.position = metadata.Integer("position", 0, kMaxPosition);
   facts.source_len =
       metadata.Integer("source_len", -1, model.cross ? kMaxSource : -1);
@@ -86,12 +100,16 @@ void CheckParts(const SafetensorsFile& file, const std::string& path,
   for (const auto& part : parts) {
     const TensorEntry* entry = file.Find(part.name);
     const std::string where = StrCat(path, ": tensor ", part.name);
-    const std::string wanted = StrCat("F32 ", ShapeText(part.shape));
+    const bool bytes = part.numbers > 0;
+    const std::vector<int64_t> shape = part.stored_shape();
+    const std::string wanted =
+        StrCat(bytes ? "U8" : "F32", " ", ShapeText(shape));
     if (entry == nullptr) throw FormatError(where, wanted, "no such tensor");
-    if (entry->dtype != DType::kF32 || entry->shape != part.shape) {
-      throw FormatError(
-          where, wanted,
-          StrCat(DTypeName(entry->dtype), " ", ShapeText(entry->shape)));
+    if (entry->is_bytes != bytes || entry->shape != shape ||
+        (!bytes && entry->dtype != DType::kF32)) {
+      throw FormatError(where, wanted,
+                        StrCat(entry->is_bytes ? "U8" : DTypeName(entry->dtype),
+                               " ", ShapeText(entry->shape)));
     }
   }
   for (const TensorEntry& entry : file.tensors()) {
@@ -114,11 +132,10 @@ uint64_t ReadParts(const SafetensorsFile& file, const std::string& path,
     hash = state_file::HashPart(part, hash, [&](float* run, size_t first) {
       if (count == 0) return;
       std::memcpy(run, data + first * sizeof(float), count * sizeof(float));
-      const int64_t at = state_file::FirstNotFinite(run, count, part.initial);
+      const auto [at, value] = state_file::FirstBad(part, run, first);
       if (at < 0) return;
-      throw FormatError(StrCat(path, ": tensor ", part.name, "[",
-                               static_cast<int64_t>(first) + at, "]"),
-                        "a finite number", StrCat(run[at]));
+      throw FormatError(StrCat(path, ": tensor ", part.name, "[", at, "]"),
+                        "a finite number", StrCat(value));
     });
   }
   return hash;
@@ -160,14 +177,19 @@ Result<State> StateOf(const Model& model, Result<SafetensorsFile> opened,
 
 Result<State> LoadState(const Model& model, const std::string& path) {
   State state(model);  // throws for a model that has none
-  return StateOf(model, SafetensorsFile::Open(path), path, std::move(state));
+  return StateOf(model,
+                 SafetensorsFile::Open(path, /*use_mmap=*/true,
+                                       SafetensorsTypes::kNumbersAndBytes),
+                 path, std::move(state));
 }
 
 Result<State> LoadState(const Model& model, std::span<const uint8_t> bytes,
                         const std::string& name) {
   State state(model);
-  return StateOf(model, SafetensorsFile::OfBytes(name, bytes), name,
-                 std::move(state));
+  return StateOf(
+      model,
+      SafetensorsFile::OfBytes(name, bytes, SafetensorsTypes::kNumbersAndBytes),
+      name, std::move(state));
 }
 
 }  // namespace tarn

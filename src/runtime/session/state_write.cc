@@ -28,7 +28,7 @@ StateToWrite PartsOf(const Model& model, const State& state) {
   const CrossMemory* memory = sequence.memory.get();
   const Facts facts = {sequence.position,
                        memory == nullptr ? -1 : memory->source_len(),
-                       sequence.has_logits};
+                       sequence.has_logits, impl->layout->cache};
   auto parts = state_file::Shapes<const float>(*impl, facts);
   state_file::Locate(sequence, memory == nullptr ? nullptr : memory->Head(0, 0),
                      parts);
@@ -40,12 +40,10 @@ uint64_t HashContents(const StateToWrite& state) {
   uint64_t hash = state.facts.Hash(state.model.fingerprint);
   for (const StatePart& part : state.parts) {
     const auto check = [&part](const float* run, size_t first) {
-      const int64_t at =
-          state_file::FirstNotFinite(run, part.run_floats(), part.initial);
+      const auto [at, value] = state_file::FirstBad(part, run, first);
       if (at < 0) return;
-      throw NumericError(StrCat("SaveState: ", part.name, "[",
-                                static_cast<int64_t>(first) + at, "]"),
-                         "a finite number", StrCat(run[at]));
+      throw NumericError(StrCat("SaveState: ", part.name, "[", at, "]"),
+                         "a finite number", StrCat(value));
     };
     hash = state_file::HashPart(part, hash, check);
   }
@@ -55,16 +53,21 @@ uint64_t HashContents(const StateToWrite& state) {
 std::string HeadOf(const StateToWrite& state, uint64_t contents) {
   std::vector<TensorToWrite> tensors;
   for (const StatePart& part : state.parts) {
-    tensors.push_back({part.name, DType::kF32, part.shape, nullptr});
+    tensors.push_back({part.name, DType::kF32, part.stored_shape(), nullptr,
+                       /*is_bytes=*/part.numbers > 0});
   }
-  return SafetensorsHead(tensors,
-                         {{"format", state_file::kFormat},
-                          {"version", StrCat(state_file::kVersion)},
-                          {"model", HashText(state.model.fingerprint)},
-                          {"position", StrCat(state.facts.position)},
-                          {"source_len", StrCat(state.facts.source_len)},
-                          {"has_logits", state.facts.has_logits ? "1" : "0"},
-                          {"contents", HashText(contents)}});
+  std::map<std::string, std::string> metadata = {
+      {"format", state_file::kFormat},
+      {"version", StrCat(state_file::kVersion)},
+      {"model", HashText(state.model.fingerprint)},
+      {"position", StrCat(state.facts.position)},
+      {"source_len", StrCat(state.facts.source_len)},
+      {"has_logits", state.facts.has_logits ? "1" : "0"},
+      {"contents", HashText(contents)}};
+  if (state.facts.cache != CacheType::kF32) {
+    metadata["cache"] = Name(state.facts.cache);
+  }
+  return SafetensorsHead(tensors, metadata, SafetensorsOrder::kAsGiven);
 }
 
 void WriteParts(const StateToWrite& state, const std::string& head,

@@ -28,6 +28,7 @@ Block::Block(const ModelConfig& config, const StackWeights& weights,
       weights_(weights),
       position_rows_(config) {
   for (const LayerWeights& layer : weights.layers) {
+    if (layer.mixer == nullptr) continue;  // see Forward::RunOnly
     in_width_ = std::max(in_width_, layer.mixer->in_width());
     out_width_ = std::max(out_width_, layer.mixer->out_width());
     extra_width_ = std::max(extra_width_, layer.mixer->row_floats());
@@ -189,17 +190,17 @@ void Block::Close(const PartNorms& norms) {
           [&](int64_t r) { Norm(norms.closing, x_[r], x_[r]); });
 }
 
-void Block::CopyRows(Rows from, int64_t count, Rows to) {
-  ForTasks(count, config_.d_model, [&](int64_t i, int) {
-    std::copy_n(from[i], config_.d_model, to[i]);
-  });
+void Block::CopyRows(Rows from, int64_t count, int64_t width, Rows to) {
+  if (width == 0) return;
+  ForTasks(count, width,
+           [&](int64_t i, int) { std::copy_n(from[i], width, to[i]); });
 }
 
 void Block::Project(const PartNorms& norms, const WeightMatrix& w, Rows to) {
   ForPieces([&](int64_t begin, int64_t count) {
     const Rows from = Input(norms, begin, count);
     if (w.outputs() == 0) {
-      CopyRows(from, count, to.From(begin));
+      CopyRows(from, count, config_.d_model, to.From(begin));
       return;
     }
     PackedMatMul(from.data, from.stride, count, w, {to[begin], to.stride},
@@ -218,7 +219,7 @@ void Block::AddOut(const PartNorms& norms, const WeightMatrix& w) {
   } else {
     ForPieces([&](int64_t begin, int64_t count) {
       if (made) {
-        CopyRows(out.From(begin), count, branch_);
+        CopyRows(out.From(begin), count, config_.d_model, branch_);
       } else {
         PackedMatMul(out[begin], out.stride, count, w,
                      {branch_.data, branch_.stride}, executor_);

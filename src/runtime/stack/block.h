@@ -47,6 +47,8 @@ class Block : public MixerBlock {
   /// The row of the stack's output, after the final norm if there is one.
   void FinalRow(int64_t row, float* out) const;
   void Norm(const NormWeights& norm, const float* from, float* to) const;
+  void CopyRows(Rows from, int64_t count, int64_t width, Rows to);
+  int64_t passed_width() const { return passed_width_; }
 
   const ModelConfig& config_;
   const StackWeights& weights_;
@@ -69,7 +71,6 @@ class Block : public MixerBlock {
   void AssignScratch(int64_t rows);
   void Embed(int64_t row);
   void Close(const PartNorms& norms);
-  void CopyRows(Rows from, int64_t count, Rows to);
   // Rows [begin, begin + count) as a part reads them.
   Rows Input(const PartNorms& norms, int64_t begin, int64_t count);
   // x += residual_factor after(branch) for those rows.

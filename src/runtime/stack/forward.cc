@@ -45,6 +45,7 @@ void Forward::Prepare() {
   int64_t wanted = 0;
   if (cross_ != nullptr) wanted = cross_->ReadFloats(*this);
   for (const LayerWeights& layer : weights_.layers) {
+    if (layer.mixer == nullptr) continue;
     wanted = std::max(wanted, layer.mixer->WorkerFloats(*this));
   }
   GrowWorkerScratch(wanted);
@@ -77,6 +78,25 @@ void Forward::RunHead() {
   });
   PackedMatMul(normed_.data, normed_.stride, wanted, all_.Head(config_),
                {.rows = head_out_.data()}, executor_);
+}
+
+void Forward::Embed(Rows x) {
+  if (rows() == 0) return;
+  Prepare();
+  EmbedRows();
+  CopyRows(x_, rows(), config_.d_model, x);
+}
+
+void Forward::RunOnly(int64_t layer, Rows x, Rows handed) {
+  if (rows() == 0) return;
+  Prepare();
+  EmbedRows();  // for the positions
+  CopyRows(x, rows(), config_.d_model, x_);
+  CopyRows(handed, rows(), passed_width_, passed);
+  RunLayer(layer);
+  CopyRows(x_, rows(), config_.d_model, x);
+  CopyRows(passed, rows(), passed_width_, handed);
+  for (const Segment& s : segments) s.state->position += s.count;
 }
 
 void Forward::Run() {

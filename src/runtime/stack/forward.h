@@ -40,6 +40,14 @@ class Forward : private Block {
   /// Runs the block; states advance by the tokens added for them.
   void Run();
 
+  /// The same in parts, for a model of which not all layers are there (a layer
+  /// without a mixer is not): the embedded rows, and one layer over such rows,
+  /// which replaces them. handed: [passed_width] what the first layer that
+  /// hands rows on gives and the others read (MixerBlock::passed).
+  void Embed(Rows x);
+  void RunOnly(int64_t layer, Rows x, Rows handed);
+  using Block::passed_width;
+
  private:
   void Prepare();
   void RunLayer(int64_t layer);

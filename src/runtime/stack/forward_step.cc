@@ -68,6 +68,7 @@ void Forward::PlanStep() {
   using Work = StepPhase::Work;
   int64_t bytes = 0;
   for (const LayerWeights& w : weights_.layers) {
+    if (w.mixer == nullptr) return;
     const bool steps = w.mixer->phases() > 0 && (w.feed_forward == nullptr ||
                                                  w.feed_forward->phases() > 0);
     if (!steps) return;

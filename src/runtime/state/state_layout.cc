@@ -1,7 +1,11 @@
 #include "runtime/state/state_layout.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "config/feed_forward_form.h"
 #include "config/layer_counts.h"
+#include "kernels/softmax_attention/cache_rows.h"
 #include "runtime/state/float_runs.h"
 
 namespace tarn {
@@ -9,25 +13,37 @@ namespace {
 
 constexpr int64_t kFloatBytes = sizeof(float);
 
+// Floats of a tensor's numbers, all or those of a token, in its type.
+int64_t FloatsOf(const StatePlace& place, int64_t numbers) {
+  if (place.numbers == 0) return numbers;
+  return numbers / place.numbers * CacheRowWords(place.type, place.numbers);
+}
+
 }  // namespace
 
-StateLayout::StateLayout(const ModelConfig& config)
-    : outputs(config.Outputs()), cross(config.arch == Arch::kSeq2seq) {
+StateLayout::StateLayout(const ModelConfig& config, CacheType cache)
+    : outputs(config.Outputs()),
+      cross(config.arch == Arch::kSeq2seq),
+      cache(cache) {
   for (int64_t i = 0; i < DecoderLayers(config); ++i) {
     const ModelConfig view = LayerView(config, i);
     std::vector<StatePlace>& places = layers.emplace_back();
     for (StateTensor& tensor : LayerState(view)) {
+      StatePlace place;
+      if (tensor.rounds && cache != CacheType::kF32) {
+        place.type = cache;
+        place.numbers = tensor.shape.back();
+      }
       if (tensor.kept > 0) {  // a ring of that many tokens: [rows, kept, W]
         tensor.shape.insert(tensor.shape.begin() + 1, tensor.kept);
         tensor.grows = false;
       }
-      StatePlace place;
-      place.width = tensor.elements();
+      place.width = FloatsOf(place, tensor.elements());
       if (tensor.grows) {
         place.rows = tensor.shape.front();
-        place.width /= place.rows;
         place.offset = token_floats;
-        token_floats += tensor.elements();
+        token_floats += place.width;
+        place.width /= place.rows;
       } else {
         place.offset = fixed_floats;
         fixed_floats += PaddedFloats(place.width);
@@ -45,6 +61,15 @@ StateLayout::StateLayout(const ModelConfig& config)
       next = end;
     }
   }
+}
+
+bool StateLayout::rounds() const {
+  const auto rounded = [](const StatePlace& place) {
+    return place.numbers > 0;
+  };
+  return std::any_of(layers.begin(), layers.end(), [&](const auto& places) {
+    return std::any_of(places.begin(), places.end(), rounded);
+  });
 }
 
 int64_t StateLayout::FixedBytes() const {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <map>
-#include <memory>
-#include <numeric>
 
 #include "config/layer_counts.h"
+#include "runtime/weights/matrix_list.h"
+#include "runtime/weights/packer.h"
 
 namespace tarn {
 namespace {
@@ -17,143 +17,40 @@ constexpr int64_t kTensorsPerLayer = 8;
 // Memory that a model may take regardless of the size of its file.
 constexpr double kFreeBytes = 64 << 20;
 
-// Packs the parts of WeightShapes() that PackWeights names; CheckWeights, which
-// runs first, makes sure that they exist. Numbers pass through a block of a
-// panel's rows, one for each worker: no tensor is in memory twice.
-class Packer {
- public:
-  Packer(const WeightSource& source, const WeightFormat& format,
-         Executor& executor)
-      : source_(source),
-        format_(format),
-        executor_(executor),
-        blocks_(static_cast<size_t>(executor.width())) {}
+NormWeights MakeNorm(ModelTensors& tensors, const std::string& name,
+                     const ModelConfig& config) {
+  NormWeights norm;
+  norm.weight = tensors.Vector(name + ".weight");
+  const float offset = static_cast<float>(config.norm_offset);
+  for (float& weight : norm.weight) weight += offset;
+  if (tensors.Has(name + ".bias")) norm.bias = tensors.Vector(name + ".bias");
+  return norm;
+}
 
-  // A tensor that the model keeps as float32.
-  std::vector<float> Vector(const std::string& name) {
-    std::vector<float> values = Read(name);
-    vector_bytes_ += static_cast<int64_t>(values.size() * sizeof(float));
-    return values;
-  }
-
-  NormWeights Norm(const std::string& name, const ModelConfig& config) {
-    NormWeights norm;
-    norm.weight = Vector(name + ".weight");
-    const float offset = static_cast<float>(config.norm_offset);
-    for (float& weight : norm.weight) weight += offset;
-    if (source_.Find(name + ".bias") != nullptr) {
-      norm.bias = Vector(name + ".bias");
+PartNorms MakeNorms(ModelTensors& tensors, const std::string& name,
+                    const ModelConfig& config) {
+  switch (config.norm) {
+    case tarn::Norm::kPost:
+      return {{}, {}, MakeNorm(tensors, name, config)};
+    case tarn::Norm::kPre:
+      return {MakeNorm(tensors, name, config), {}, {}};
+    case tarn::Norm::kAfter:
+      return {{}, MakeNorm(tensors, name, config), {}};
+    case tarn::Norm::kBoth: {
+      NormWeights before = MakeNorm(tensors, name, config);
+      return {
+          std::move(before), MakeNorm(tensors, name + "_after", config), {}};
     }
-    return norm;
+    case tarn::Norm::kNone:
+      break;
   }
+  return {};
+}
 
-  PartNorms Norms(const std::string& name, const ModelConfig& config) {
-    switch (config.norm) {
-      case tarn::Norm::kPost:
-        return {{}, {}, Norm(name, config)};
-      case tarn::Norm::kPre:
-        return {Norm(name, config), {}, {}};
-      case tarn::Norm::kAfter:
-        return {{}, Norm(name, config), {}};
-      case tarn::Norm::kBoth: {
-        NormWeights before = Norm(name, config);
-        return {std::move(before), Norm(name + "_after", config), {}};
-      }
-      case tarn::Norm::kNone:
-        break;
-    }
-    return {};
-  }
-
-  WeightMatrix Matrix(int64_t outputs, int64_t inputs) {
-    return WeightMatrix(outputs, inputs, format_, arena_);
-  }
-
-  // Rows [first, first + rows) of `matrix` from the tensor `weight` and, where
-  // the name is not empty, `bias`.
-  void SetRows(const std::string& weight, const std::string& bias,
-               int64_t first, int64_t rows, WeightMatrix& matrix) {
-    const WeightTensor& tensor = Find(weight);
-    constexpr int64_t kPanel = WeightMatrix::kPanel;
-    const int64_t panel = first / kPanel, end = first + rows;
-    executor_.ParallelFor((end + kPanel - 1) / kPanel - panel, [&](int64_t task,
-                                                                   int worker) {
-      const int64_t begin = std::max((panel + task) * kPanel, first);
-      const int64_t count = std::min((panel + task + 1) * kPanel, end) - begin;
-      float* block = BlockOf(worker, count * matrix.inputs());
-      const int64_t from = begin - first;
-      source_.ReadRows(tensor, {from, from + count}, block);
-      matrix.SetRows(begin, count, block, nullptr);
-    });
-    source_.Release(tensor);
-    parameters_ += tensor.elements();
-    if (!bias.empty()) matrix.SetBias(first, rows, Read(bias).data());
-  }
-
-  // The matrices of a tensor [count, outputs, inputs] or [count * outputs,
-  // inputs], one at a time for each worker.
-  std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
-                                     int64_t outputs, int64_t inputs) {
-    const WeightTensor& tensor = Find(name);
-    const int64_t rows = tensor.shape.size() == 2 ? outputs : 1;
-    std::vector<WeightMatrix> matrices;
-    for (int64_t i = 0; i < count; ++i) {
-      matrices.push_back(Matrix(outputs, inputs));
-    }
-    executor_.ParallelFor(count, [&](int64_t i, int worker) {
-      float* block = BlockOf(worker, outputs * inputs);
-      source_.ReadRows(tensor, {i * rows, (i + 1) * rows}, block);
-      matrices[static_cast<size_t>(i)].SetRows(0, outputs, block, nullptr);
-    });
-    source_.Release(tensor);
-    parameters_ += tensor.elements();
-    return matrices;
-  }
-
-  // name.weight and, where there is one, name.bias as a matrix.
-  WeightMatrix Linear(const std::string& name, int64_t outputs, int64_t inputs,
-                      bool bias = true) {
-    WeightMatrix matrix = Matrix(outputs, inputs);
-    SetRows(name + ".weight", bias ? name + ".bias" : "", 0, outputs, matrix);
-    return matrix;
-  }
-
-  int64_t parameters() const { return parameters_; }
-  int64_t bytes() const { return arena_->bytes() + vector_bytes_; }
-
- private:
-  // Room for `floats` numbers, of one worker.
-  float* BlockOf(int worker, int64_t floats) {
-    std::vector<float>& block = blocks_[static_cast<size_t>(worker)];
-    if (block.size() < static_cast<size_t>(floats)) {
-      block.resize(static_cast<size_t>(floats));
-    }
-    return block.data();
-  }
-
-  const WeightTensor& Find(const std::string& name) const {
-    const WeightTensor* tensor = source_.Find(name);
-    if (tensor == nullptr) {  // CheckWeights was not called
-      throw FormatError(source_.path(), name, "no such tensor");
-    }
-    return *tensor;
-  }
-
-  std::vector<float> Read(const std::string& name) {
-    const WeightTensor& tensor = Find(name);
-    std::vector<float> values(static_cast<size_t>(tensor.elements()));
-    source_.ReadRows(tensor, {0, tensor.rows()}, values.data());
-    parameters_ += tensor.elements();
-    return values;
-  }
-
-  const WeightSource& source_;
-  const WeightFormat& format_;
-  const std::shared_ptr<WeightArena> arena_ = std::make_shared<WeightArena>();
-  Executor& executor_;
-  std::vector<std::vector<float>> blocks_;  // of each worker [kPanel, inputs]
-  int64_t parameters_ = 0, vector_bytes_ = 0;
-};
+// name.weight and name.bias.
+NamedRows Linear(const std::string& name, int64_t rows, bool bias = true) {
+  return {name + ".weight", bias ? name + ".bias" : "", rows};
+}
 
 // The names of a stack's tensors in the file.
 struct StackNames {
@@ -176,78 +73,71 @@ StackNames NamesOf(const ModelConfig& config, bool decoder) {
           "target_input_norm", "decoder.", "self_attention."};
 }
 
-CrossWeights PackCross(Packer& packer, const ModelConfig& config,
+CrossWeights MakeCross(ModelTensors& tensors, const ModelConfig& config,
                        const std::string& name) {
   const int64_t keys = config.n_heads * config.d_key;
   const int64_t values = config.n_heads * config.d_value;
   CrossWeights w;
-  w.query = packer.Linear(name + "query_projection", keys, config.d_model);
-  w.key_value = packer.Matrix(keys + values, config.d_model);
-  packer.SetRows(name + "key_projection.weight", name + "key_projection.bias",
-                 0, keys, w.key_value);
-  packer.SetRows(name + "value_projection.weight",
-                 name + "value_projection.bias", keys, values, w.key_value);
-  w.out = packer.Linear(name + "out_projection", config.d_model, values);
+  w.query =
+      tensors.Matrix({Linear(name + "query_projection", keys)}, config.d_model);
+  w.key_value = tensors.Matrix({Linear(name + "key_projection", keys),
+                                Linear(name + "value_projection", values)},
+                               config.d_model);
+  w.out =
+      tensors.Matrix({Linear(name + "out_projection", config.d_model)}, values);
   return w;
 }
-
-using PassedVectors = std::map<std::string, std::vector<float>>;
 
 // The tensors that one mixer or feed-forward part reads, under a prefix.
 class LayerTensors final : public MixerTensors {
  public:
-  LayerTensors(Packer& packer, std::string prefix, int64_t layer,
+  LayerTensors(ModelTensors& tensors, std::string prefix, int64_t layer,
                PassedVectors& passed)
-      : packer_(packer),
+      : tensors_(tensors),
         prefix_(std::move(prefix)),
         layer_(layer),
         passed_(passed) {}
 
   std::vector<float> Vector(const std::string& name) override {
-    return packer_.Vector(prefix_ + name);
+    return tensors_.Vector(prefix_ + name);
   }
   WeightMatrix Stack(const std::vector<std::string>& names,
                      const std::vector<int64_t>& rows, int64_t inputs,
                      bool biases) override {
-    WeightMatrix matrix = packer_.Matrix(
-        std::accumulate(rows.begin(), rows.end(), int64_t{0}), inputs);
-    int64_t first = 0;
+    std::vector<NamedRows> parts;
     for (size_t i = 0; i < names.size(); ++i) {
-      const std::string name = prefix_ + names[i];
-      packer_.SetRows(name + ".weight", biases ? name + ".bias" : "", first,
-                      rows[i], matrix);
-      first += rows[i];
+      parts.push_back(Linear(prefix_ + names[i], rows[i], biases));
     }
-    return matrix;
+    return tensors_.Matrix(parts, inputs);
   }
   std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
                                      int64_t outputs, int64_t inputs) override {
-    return packer_.Matrices(prefix_ + name, count, outputs, inputs);
+    return tensors_.Matrices(prefix_ + name, count, outputs, inputs);
   }
   int64_t layer() const override { return layer_; }
   PassedVectors& passed() override { return passed_; }
 
  private:
-  Packer& packer_;
+  ModelTensors& tensors_;
   const std::string prefix_;
   const int64_t layer_;
   PassedVectors& passed_;
 };
 
-LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
+LayerWeights MakeLayer(ModelTensors& all, const ModelConfig& config,
                        const StackNames& names, int64_t i, bool cross,
                        PassedVectors& passed) {
   const std::string layer = StrCat(names.prefix, "layers.", i, ".");
   const ModelConfig view = LayerView(config, i);
   LayerWeights w;
-  LayerTensors tensors(packer, layer + names.attention, i, passed);
+  LayerTensors tensors(all, layer + names.attention, i, passed);
   // CheckSupported has found the rows.
   w.mixer = MakeRuntimeMixer(view, tensors);
   if (cross) {
-    w.cross = PackCross(packer, config, layer + "cross_attention.");
-    w.cross_norms = packer.Norms(layer + "norm2", view);
+    w.cross = MakeCross(all, config, layer + "cross_attention.");
+    w.cross_norms = MakeNorms(all, layer + "norm2", view);
   }
-  LayerTensors part(packer, layer, i, passed);
+  LayerTensors part(all, layer, i, passed);
   w.feed_forward =
       FindRuntimeFeedForward(Name(view.feed_forward))->make(view, part);
   if (config.parallel_residual && w.feed_forward != nullptr &&
@@ -258,36 +148,98 @@ LayerWeights PackLayer(Packer& packer, const ModelConfig& config,
                "', which uses the rows of the mixer"),
         "true");
   }
-  w.mixer_norms = packer.Norms(layer + "norm1", view);
+  w.mixer_norms = MakeNorms(all, layer + "norm1", view);
   if (w.feed_forward != nullptr) {
     w.feed_forward_norms =
-        packer.Norms(layer + (cross ? "norm3" : "norm2"), view);
+        MakeNorms(all, layer + (cross ? "norm3" : "norm2"), view);
   }
   return w;
 }
 
-// tied: the embedding is the head's matrix too, and holds its bias.
-StackWeights PackStack(Packer& packer, const ModelConfig& config, bool decoder,
-                       bool tied) {
-  const StackNames names = NamesOf(config, decoder);
+// All but the layers. tied: the embedding is the head's matrix too, and holds
+// its bias.
+StackWeights MakeEnds(ModelTensors& tensors, const ModelConfig& config,
+                      const StackNames& names, bool tied) {
   StackWeights w;
-  w.embedding = packer.Matrix(config.vocab_size, config.EmbeddingWidth());
-  packer.SetRows(names.embedding,
-                 tied && config.head_bias ? "predictor.bias" : "", 0,
-                 config.vocab_size, w.embedding);
+  w.embedding = tensors.Matrix(
+      {{names.embedding, tied && config.head_bias ? "predictor.bias" : "",
+        config.vocab_size}},
+      config.EmbeddingWidth());
   if (config.positions == Positions::kLearned) {
-    w.positions = packer.Vector(names.positions);
+    w.positions = tensors.Vector(names.positions);
   }
+  if (config.input_norm) {
+    w.input_norm = MakeNorm(tensors, names.input_norm, config);
+  }
+  if (config.final_norm) {
+    w.norm = MakeNorm(tensors, names.prefix + "norm", config);
+  }
+  return w;
+}
+
+StackWeights MakeStack(ModelTensors& tensors, const ModelConfig& config,
+                       bool decoder, bool tied) {
+  const StackNames names = NamesOf(config, decoder);
+  StackWeights w = MakeEnds(tensors, config, names, tied);
   const int64_t layers = decoder ? DecoderLayers(config) : config.n_layers;
   const bool cross = decoder && config.arch == Arch::kSeq2seq;
   PassedVectors passed;
   for (int64_t i = 0; i < layers; ++i) {
-    w.layers.push_back(PackLayer(packer, config, names, i, cross, passed));
+    w.layers.push_back(MakeLayer(tensors, config, names, i, cross, passed));
   }
-  if (config.input_norm) w.input_norm = packer.Norm(names.input_norm, config);
-  if (config.final_norm) w.norm = packer.Norm(names.prefix + "norm", config);
   return w;
 }
+
+Weights MakeWeights(ModelTensors& tensors, const ModelConfig& config) {
+  Weights w;
+  const bool decoder = config.arch != Arch::kEncoder;
+  // In the order in which they are read: an encoder before the decoder, whose
+  // layers and head a step reads one after the other.
+  if (config.arch != Arch::kDecoder) {
+    w.encoder = MakeStack(tensors, config, false, !decoder && config.tied_head);
+  }
+  if (decoder) w.decoder = MakeStack(tensors, config, true, config.tied_head);
+  if (!config.tied_head) {
+    w.head = tensors.Matrix(
+        {Linear("predictor", config.Outputs(), config.head_bias)},
+        config.d_model);
+  }
+  return w;
+}
+
+// Makes no matrix, and vectors of zeros; notes what matrices are made of.
+class MatrixNotes final : public ModelTensors {
+ public:
+  explicit MatrixNotes(const WeightSource& source) : source_(source) {}
+
+  bool Has(const std::string& name) const override {
+    return source_.Find(name) != nullptr;
+  }
+  std::vector<float> Vector(const std::string& name) override {
+    const WeightTensor* tensor = source_.Find(name);
+    if (tensor == nullptr) {
+      throw FormatError(source_.path(), name, "no such tensor");
+    }
+    return std::vector<float>(static_cast<size_t>(tensor->elements()));
+  }
+  WeightMatrix Matrix(const std::vector<NamedRows>& parts,
+                      int64_t inputs) override {
+    ListedMatrix listed = {{}, inputs};
+    for (const NamedRows& part : parts) listed.tensors.push_back(part.weight);
+    list_.push_back(std::move(listed));
+    return {};
+  }
+  std::vector<WeightMatrix> Matrices(const std::string& name, int64_t count,
+                                     int64_t, int64_t inputs) override {
+    list_.push_back({{name}, inputs});
+    return std::vector<WeightMatrix>(static_cast<size_t>(count));
+  }
+  std::vector<ListedMatrix> Take() { return std::move(list_); }
+
+ private:
+  const WeightSource& source_;
+  std::vector<ListedMatrix> list_;
+};
 
 std::string MissingText(const std::vector<std::string>& missing,
                         size_t wanted) {
@@ -299,9 +251,13 @@ std::string MissingText(const std::vector<std::string>& missing,
   return missing.size() > kMostListed ? text + ", ..." : text;
 }
 
-int64_t StoredBytes(const WeightSource& source) {
-  int64_t bytes = 0;
-  for (const WeightTensor& tensor : source.tensors()) bytes += tensor.bytes();
+// Bytes of the tensors as stored, or with 16 bits a number if that is more.
+double StoredBytes(const WeightSource& source) {
+  double bytes = 0;
+  for (const WeightTensor& tensor : source.tensors()) {
+    bytes +=
+        static_cast<double>(std::max(tensor.bytes(), 2 * tensor.elements()));
+  }
   return bytes;
 }
 
@@ -365,8 +321,7 @@ std::optional<Error> CheckWeights(const WeightSource& source,
   }
   // A factor of 2 for 16-bit files, 2 for padding of 33 outputs and more, and 2
   // to spare; small models are not limited.
-  const double limit =
-      8 * static_cast<double>(StoredBytes(source)) + kFreeBytes;
+  const double limit = 8 * StoredBytes(source) + kFreeBytes;
   if (MostWeightBytes(config) > limit) {
     return FormatError(tensors, "matrices that grow at most 8-fold when packed",
                        "some with so few outputs that they would grow more");
@@ -375,23 +330,49 @@ std::optional<Error> CheckWeights(const WeightSource& source,
 }
 
 Weights PackWeights(const WeightSource& source, const ModelConfig& config,
-                    const WeightFormat& format, Executor& executor) {
-  Packer packer(source, format, executor);
-  Weights w;
-  const bool decoder = config.arch != Arch::kEncoder;
-  // In the order in which they are read: an encoder before the decoder, whose
-  // layers and head a step reads one after the other.
-  if (config.arch != Arch::kDecoder) {
-    w.encoder = PackStack(packer, config, false, !decoder && config.tied_head);
-  }
-  if (decoder) w.decoder = PackStack(packer, config, true, config.tied_head);
-  if (!config.tied_head) {
-    w.head = packer.Linear("predictor", config.Outputs(), config.d_model,
-                           config.head_bias);
-  }
+                    const WeightPlan& plan, Executor& executor) {
+  Packer packer(source, plan, executor);
+  Weights w = MakeWeights(packer, config);
   w.parameters = packer.parameters();
   w.bytes = packer.bytes();
+  w.held = packer.Held();
+  double numbers = 0, bytes = 0;
+  for (const HeldTensor& tensor : w.held) {
+    // Of an embedding that is no head a step reads one row.
+    if (!config.tied_head && tensor.name == NamesOf(config, true).embedding) {
+      continue;
+    }
+    numbers += static_cast<double>(tensor.numbers);
+    bytes +=
+        BytesPerWeight(*tensor.format) * static_cast<double>(tensor.numbers);
+  }
+  w.bytes_per_weight = numbers > 0 ? bytes / numbers : 0;
   return w;
+}
+
+const WeightFormat& EmbeddingFormat(const WeightSource& source,
+                                    const ModelConfig& config,
+                                    const WeightPlan& plan) {
+  const StackNames names = NamesOf(config, config.arch != Arch::kEncoder);
+  const WeightTensor* table = source.Find(names.embedding);
+  return table == nullptr ? plan.base() : plan.FormatOf(*table);
+}
+
+StackWeights MakeDecoderEnds(ModelTensors& tensors, const ModelConfig& config) {
+  return MakeEnds(tensors, config, NamesOf(config, true), config.tied_head);
+}
+
+LayerWeights MakeDecoderLayer(ModelTensors& tensors, const ModelConfig& config,
+                              int64_t layer, PassedVectors& passed) {
+  return MakeLayer(tensors, config, NamesOf(config, true), layer,
+                   /*cross=*/false, passed);
+}
+
+std::vector<ListedMatrix> ListMatrices(const WeightSource& source,
+                                       const ModelConfig& config) {
+  MatrixNotes notes(source);
+  MakeWeights(notes, config);
+  return notes.Take();
 }
 
 }  // namespace tarn

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,9 @@
 #include "kernels/matmul/weight_matrix.h"
 #include "runtime/feed_forward/feed_forward.h"
 #include "runtime/mixer/mixer.h"
+#include "runtime/weights/model_tensors.h"
+#include "runtime/weights/packer.h"
+#include "runtime/weights/weight_plan.h"
 #include "weights/weight_source.h"
 
 namespace tarn {
@@ -58,7 +62,10 @@ struct Weights {
   StackWeights encoder;  // reads whole sequences; empty in a language model
   WeightMatrix head;     // [vocab or n_classes, d_model], untied only
   int64_t parameters = 0;
-  int64_t bytes = 0;  // as held, padding included
+  int64_t bytes = 0;             // as held, padding included
+  std::vector<HeldTensor> held;  // in matrices, in the order of packing
+  // Of the matrices that a step reads, on average and without padding.
+  double bytes_per_weight = 0;
 
   const WeightMatrix& Head(const ModelConfig& config) const {
     return config.tied_head ? decoder.embedding : head;
@@ -79,9 +86,24 @@ std::optional<Error> CheckWeights(const WeightSource& source,
 double MostWeightBytes(const ModelConfig& config);
 
 /// Packs the tensors of a checked source, one block of rows at a time for each
-/// worker. Matrices are held in `format`; biases, norms and the position table
-/// as float32.
+/// worker. Matrices are held as the plan says; biases, norms and the position
+/// table as float32.
 Weights PackWeights(const WeightSource& source, const ModelConfig& config,
-                    const WeightFormat& format, Executor& executor);
+                    const WeightPlan& plan, Executor& executor);
+
+/// The format of a language model's embedding, or of an encoder's.
+const WeightFormat& EmbeddingFormat(const WeightSource& source,
+                                    const ModelConfig& config,
+                                    const WeightPlan& plan);
+
+/// Vectors by name that layers leave for the later ones of their stack.
+using PassedVectors = std::map<std::string, std::vector<float>>;
+
+/// The parts of a language model one at a time: all but its layers and an
+/// untied head, and one of its layers. Layers are made in their order; one may
+/// be made again.
+StackWeights MakeDecoderEnds(ModelTensors& tensors, const ModelConfig& config);
+LayerWeights MakeDecoderLayer(ModelTensors& tensors, const ModelConfig& config,
+                              int64_t layer, PassedVectors& passed);
 
 }  // namespace tarn

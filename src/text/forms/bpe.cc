@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "text/bpe_json.h"
+#include "text/keys/keyed_tokenizer.h"
 #include "text/tokenizer_form.h"
 #include "text/utf8.h"
 
@@ -51,6 +52,9 @@ class BpeTokens final : public TokenizerForm {
     return tokenizer_.definition() == *other.bpe();
   }
   const BpeDefinition* bpe() const override { return &tokenizer_.definition(); }
+  VocabularyKeys ToKeys() const override {
+    return KeysOfBpe(tokenizer_.definition());
+  }
 
  private:
   const BpeTokenizer tokenizer_;

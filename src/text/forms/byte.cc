@@ -1,4 +1,5 @@
 // Tokens are the 256 bytes.
+#include "text/keys/keyed_tokenizer.h"
 #include "text/tokenizer_form.h"
 
 namespace tarn {
@@ -21,6 +22,7 @@ class ByteTokens final : public TokenizerForm {
   std::string ToJson() const override {
     return TokenizerJson(kind(), nullptr, {});
   }
+  VocabularyKeys ToKeys() const override { return KeysOfBytes(); }
   bool Equals(const TokenizerForm&) const override { return true; }
 };
 

@@ -25,6 +25,11 @@ class IdTokens final : public TokenizerForm {
   std::string ToJson() const override {
     return TokenizerJson(kind(), "vocab_size", count_);
   }
+  VocabularyKeys ToKeys() const override {
+    VocabularyKeys keys;
+    keys.model = "none";
+    return keys;
+  }
   bool Equals(const TokenizerForm& other) const override {
     return count_ == other.vocab_size();
   }

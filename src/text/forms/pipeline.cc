@@ -1,6 +1,7 @@
 // Any other tokenizer.json of Hugging Face's form (pipeline/).
 #include <utility>
 
+#include "text/keys/keyed_tokenizer.h"
 #include "text/pipeline/pipeline_json.h"
 #include "text/pipeline/pipeline_tokenizer.h"
 #include "text/tokenizer_form.h"
@@ -47,6 +48,9 @@ class PipelineTokens final : public TokenizerForm {
   bool Equals(const TokenizerForm& other) const override {
     return ToJson() == other.ToJson();
   }
+  VocabularyKeys ToKeys() const override {
+    return KeysOfPipeline(tokenizer_.definition());
+  }
 
  private:
   const PipelineTokenizer tokenizer_;
@@ -54,12 +58,15 @@ class PipelineTokens final : public TokenizerForm {
 
 }  // namespace
 
+TokenizerFormPointer PipelineForm(PipelineDefinition definition) {
+  return std::make_shared<PipelineTokens>(std::move(definition));
+}
+
 Result<Tokenizer> ReadPipeline(const nlohmann::json& root) {
   Result<PipelineDefinition> definition = PipelineFromJson(root);
   if (!definition.ok()) return definition.error();
   try {
-    return Tokenizer::FromForm(
-        std::make_shared<PipelineTokens>(std::move(definition).Take()));
+    return Tokenizer::FromForm(PipelineForm(std::move(definition).Take()));
   } catch (const FormatError& error) {
     return Error(error);
   }

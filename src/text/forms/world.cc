@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/json.h"
+#include "text/keys/keyed_tokenizer.h"
 #include "text/tokenizer_form.h"
 #include "text/world_tokenizer.h"
 
@@ -24,6 +25,7 @@ class WorldTokens final : public TokenizerForm {
   std::string ToJson() const override {
     return TokenizerJson(kind(), "vocabulary", vocabulary_.text());
   }
+  VocabularyKeys ToKeys() const override { return KeysOfWorld(vocabulary_); }
   bool Equals(const TokenizerForm& other) const override {
     return vocabulary_.text() ==
            static_cast<const WorldTokens&>(other).vocabulary_.text();

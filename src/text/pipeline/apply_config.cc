@@ -41,7 +41,9 @@ std::vector<int32_t> EndOf(const Json& root, std::optional<bool> add,
   return {NamedToken(root, key, text)};
 }
 
-Json TemplateOf(const TextEnds& ends) {
+}  // namespace
+
+nlohmann::json TemplateOfEnds(const TextEnds& ends) {
   if (ends.before.empty() && ends.after.empty()) return nullptr;
   Json single = Json::array(), tokens = Json::object();
   const auto append = [&](const std::vector<int32_t>& ids) {
@@ -62,8 +64,6 @@ Json TemplateOf(const TextEnds& ends) {
           {"special_tokens", tokens}};
 }
 
-}  // namespace
-
 void ApplyTokenizerConfig(const TokenizerConfig& config, Json& root) {
   if (!config.add_bos && !config.add_eos) return;
   const JsonNode post = JsonNode{&root, ""}["post_processor"];
@@ -74,7 +74,7 @@ void ApplyTokenizerConfig(const TokenizerConfig& config, Json& root) {
   wanted.after =
       EndOf(root, config.add_eos, "eos_token", config.eos, now.after);
   if (wanted.before == now.before && wanted.after == now.after) return;
-  root["post_processor"] = TemplateOf(wanted);
+  root["post_processor"] = TemplateOfEnds(wanted);
 }
 
 }  // namespace tarn

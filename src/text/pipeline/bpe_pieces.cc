@@ -10,32 +10,16 @@ namespace tarn {
 BpePieces::BpePieces(const std::vector<std::string>& tokens,
                      std::vector<BpeMerge> merges, BpeRules rules,
                      std::array<int32_t, 256> byte_tokens)
-    : tokens_(tokens),
-      rules_(rules),
+    : rules_(rules),
       merger_(std::move(merges), static_cast<int64_t>(tokens.size())),
       byte_tokens_(byte_tokens) {
-  for (size_t id = 0; id < tokens_.size(); ++id) {
-    if (!tokens_[id].empty()) by_text_.push_back(static_cast<int32_t>(id));
+  if (!rules_.bytes || rules_.ignore_merges) {
+    by_text_ = TextIndex({tokens.begin(), tokens.end()});
   }
-  std::sort(by_text_.begin(), by_text_.end(), [this](int32_t a, int32_t b) {
-    return tokens_[static_cast<size_t>(a)] < tokens_[static_cast<size_t>(b)];
-  });
   for (size_t c = 0; c < ascii_.size(); ++c) {
     const char text = static_cast<char>(c);
-    ascii_[c] = -1;
-    ascii_[c] = Find({&text, 1});
+    ascii_[c] = by_text_.Find({&text, 1});
   }
-}
-
-int32_t BpePieces::Find(std::string_view text) const {
-  const auto found =
-      std::lower_bound(by_text_.begin(), by_text_.end(), text,
-                       [this](int32_t id, std::string_view wanted) {
-                         return tokens_[static_cast<size_t>(id)] < wanted;
-                       });
-  return found == by_text_.end() || tokens_[static_cast<size_t>(*found)] != text
-             ? -1
-             : *found;
 }
 
 bool BpePieces::HasBytes(std::string_view character) const {
@@ -57,7 +41,7 @@ size_t BpePieces::Symbols(std::string_view piece,
         rules_.bytes ? 1 : ReadCharacter(piece.substr(at)).bytes;
     const int32_t id = rules_.bytes  ? byte_tokens_[head]
                        : head < 0x80 ? ascii_[head]
-                                     : Find(piece.substr(at, bytes));
+                                     : by_text_.Find(piece.substr(at, bytes));
     if (id >= 0) {
       flush();
       symbols.push_back(id);
@@ -81,7 +65,7 @@ size_t BpePieces::Symbols(std::string_view piece,
 size_t BpePieces::Encode(std::string_view piece,
                          std::vector<int32_t>& ids) const {
   if (rules_.ignore_merges) {
-    const int32_t whole = Find(piece);
+    const int32_t whole = by_text_.Find(piece);
     if (whole >= 0) {
       ids.push_back(whole);
       return kDone;

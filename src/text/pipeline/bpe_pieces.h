@@ -8,6 +8,7 @@
 
 #include "text/bpe_merger.h"
 #include "text/pipeline/piece_model.h"
+#include "text/pipeline/text_index.h"
 
 namespace tarn {
 
@@ -20,7 +21,7 @@ struct BpeRules {
   bool operator==(const BpeRules&) const = default;
 };
 
-/// O(m log m) for a piece of m symbols, O(m log vocab) to look them up.
+/// O(m log m) for a piece of m symbols, and a search for each character.
 class BpePieces final : public PieceModel {
  public:
   /// tokens: id -> bytes of a piece; an empty one is found in no text. The
@@ -36,15 +37,13 @@ class BpePieces final : public PieceModel {
   const std::vector<BpeMerge>& merges() const { return merger_.merges(); }
 
  private:
-  int32_t Find(std::string_view text) const;
   bool HasBytes(std::string_view character) const;
   size_t Symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
 
-  const std::vector<std::string>& tokens_;
   const BpeRules rules_;
   const BpeMerger merger_;
   const std::array<int32_t, 256> byte_tokens_;
-  std::vector<int32_t> by_text_;  // ids, sorted by their text
+  TextIndex by_text_;  // empty where only bytes are looked for
   std::array<int32_t, 128> ascii_{};
 };
 

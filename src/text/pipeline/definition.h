@@ -14,7 +14,11 @@
 
 namespace tarn {
 
-enum class PieceModelKind : uint8_t { kBpe, kUnigram };
+enum class PieceModelKind : uint8_t {
+  kBpe,
+  kUnigram,
+  kScores,  // BPE by scores in place of merges (score_pieces.h)
+};
 
 struct PipelineDefinition {
   /// Id -> token as the file writes it; empty: an id that no token has.
@@ -28,9 +32,9 @@ struct PipelineDefinition {
   std::vector<int32_t> before, after;
 
   PieceModelKind model = PieceModelKind::kBpe;
-  BpeRules bpe;                  // kUnigram: `unknown` and `byte_fallback` only
+  BpeRules bpe;  // kUnigram, kScores: `unknown` and `byte_fallback` only
   std::vector<BpeMerge> merges;  // kBpe, by rank
-  std::vector<double> scores;    // kUnigram, of the ids of the model
+  std::vector<double> scores;  // kUnigram: of the model's ids; kScores: of all
 
   /// The file's parts in JSON, to write them again: normalizer, pre_tokenizer,
   /// post_processor, decoder, and the model without vocabulary and merges.

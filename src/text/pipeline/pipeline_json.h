@@ -39,6 +39,8 @@ struct TextEnds {
 };
 /// "post_processor"; null: nothing. tokens: number of ids.
 TextEnds ReadPostProcessor(const JsonNode& node, int64_t tokens);
+/// A post_processor that adds them; null for none.
+nlohmann::json TemplateOfEnds(const TextEnds& ends);
 
 /// Makes the template of `root`, a tokenizer.json, add what the config says.
 /// Throws FormatError where the config names a token that is not there.

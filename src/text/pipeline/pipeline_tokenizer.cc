@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "text/bpe_checks.h"
 #include "text/byte_alphabet.h"
+#include "text/pipeline/score_pieces.h"
 #include "text/pipeline/unigram.h"
 
 namespace tarn {
@@ -82,10 +83,8 @@ std::vector<std::string> PipelineTokenizer::PieceTexts() const {
     if (reserved[id]) texts[id].clear();
     if (!definition_.bpe.bytes) continue;
     auto bytes = AlphabetToBytes(texts[id]);
-    if (!bytes && !added[id]) {
-      RefusePart("model.vocab", "tokens in the alphabet of bytes",
-                 Quoted(texts[id]));
-    }
+    // A few published files list some that no text yields, as here.
+    if (!bytes && !added[id]) texts[id].clear();
     if (bytes) texts[id] = *std::move(bytes);
   }
   return texts;
@@ -114,12 +113,20 @@ std::array<int32_t, 256> PipelineTokenizer::ByteTokens() const {
 }
 
 void PipelineTokenizer::MakeModel() {
-  if (definition_.model == PieceModelKind::kBpe) {
-    model_ = std::make_unique<BpePieces>(piece_texts_, definition_.merges,
-                                         definition_.bpe, ByteTokens());
-  } else {
-    model_ = std::make_unique<Unigram>(piece_texts_, definition_.scores,
-                                       definition_.bpe.unknown, ByteTokens());
+  const int32_t unknown = definition_.bpe.unknown;
+  switch (definition_.model) {
+    case PieceModelKind::kBpe:
+      model_ = std::make_unique<BpePieces>(piece_texts_, definition_.merges,
+                                           definition_.bpe, ByteTokens());
+      break;
+    case PieceModelKind::kUnigram:
+      model_ = std::make_unique<Unigram>(piece_texts_, definition_.scores,
+                                         unknown, ByteTokens());
+      break;
+    case PieceModelKind::kScores:
+      model_ = std::make_unique<ScorePieces>(piece_texts_, definition_.scores,
+                                             unknown, ByteTokens());
+      break;
   }
 }
 

@@ -1,6 +1,7 @@
 // A PipelineDefinition as a tokenizer.json.
 #include "text/bpe_json.h"
 #include "text/pipeline/pipeline_json.h"
+#include "text/pipeline/score_pieces.h"
 
 namespace tarn {
 namespace {
@@ -30,9 +31,19 @@ std::string VocabularyJson(const PipelineDefinition& definition) {
   return scores ? "[" + text + "]" : "{" + text + "}";
 }
 
+// A tokenizer.json holds merges where a GGUF file holds scores.
+std::vector<BpeMerge> MergesOf(const PipelineDefinition& definition) {
+  if (definition.model == PieceModelKind::kBpe) return definition.merges;
+  std::vector<std::string> texts = definition.tokens;
+  for (const AddedToken& token : definition.added) {
+    texts[static_cast<size_t>(token.id)].clear();
+  }
+  return MergesOfScores(texts, definition.scores);
+}
+
 std::string MergesJson(const PipelineDefinition& definition) {
   std::string text;
-  for (const BpeMerge& merge : definition.merges) {
+  for (const BpeMerge& merge : MergesOf(definition)) {
     text += text.empty() ? "[" : ",[";
     text += Quote(definition.tokens[static_cast<size_t>(merge.left)]) + "," +
             Quote(definition.tokens[static_cast<size_t>(merge.right)]) + "]";
@@ -56,7 +67,7 @@ std::string PipelineToJson(const PipelineDefinition& definition) {
   text += ",\"model\":" + model.substr(0, model.size() - 1);
   text += model == "{}" ? "" : ",";
   text += "\"vocab\":" + VocabularyJson(definition);
-  if (definition.model == PieceModelKind::kBpe) {
+  if (definition.model != PieceModelKind::kUnigram) {
     text += ",\"merges\":" + MergesJson(definition);
   }
   return text + "}}\n";

@@ -84,8 +84,8 @@ std::vector<Case> Cases() {
   }
   for (const char* name :
        {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "rwkv6", "rwkv7", "gated-full", "mamba1", "short-conv", "rg-lru",
-        "mlstm"}) {
+        "kda", "norm-linear", "rwkv6", "rwkv7", "gated-full", "mamba1",
+        "short-conv", "rg-lru", "mlstm"}) {
     decoder(name,
             [&](ModelConfig& c) { SetConfigField(c, "attention", name); });
   }

@@ -152,13 +152,25 @@ inline std::vector<ModelConfig> GatedVariants() {
     return configs.back();
   };
   for (const char* layers :
-       {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn",
-        "kda", "gdn:key_heads=1:negative_eigenvalues=true",
-        "mamba2:key_heads=1:conv_width=2", "deltanet:conv_width=0",
+       {"retnet",
+        "lightning",
+        "mamba2",
+        "gla",
+        "hgrn2",
+        "deltanet",
+        "gdn",
+        "kda",
+        "norm-linear:qk_map=hadamard",
+        "norm-linear:qk_map=hedgehog:divided_sums=true",
+        "gdn:key_heads=1:negative_eigenvalues=true",
+        "mamba2:key_heads=1:conv_width=2",
+        "deltanet:conv_width=0",
         "mamba2:mamba2_norm=false:least_step=0.3,mamba2:mamba2_norm_first=true",
-        "gla:gate_rank=3,local:local_context=4", "mamba1",
+        "gla:gate_rank=3,local:local_context=4",
+        "mamba1",
         "mamba1:selection_norm=true:selection_norm_eps=0.3",
-        "mamba1:gate_rank=3:conv_width=0,linear", "rg-lru:conv_width=2",
+        "mamba1:gate_rank=3:conv_width=0,linear",
+        "rg-lru:conv_width=2",
         "mlstm,mlstm:gate_softcap=2.0",
         "short-conv:conv_bias=true,rg-lru:conv_width=0"}) {
     add(layers);

@@ -168,6 +168,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "layers=deltanet:negative_eigenvalues=true",
                     "layers=gdn:conv_width=8", "layers=kda:key_heads=1",
                     "layers=gdn,full,mamba2;n_layers=3;positions=rotary",
+                    "layers=norm-linear:qk_map=hadamard",
+                    "layers=norm-linear:qk_map=dpfp:divided_sums=true",
                     "layers=rwkv6", "layers=rwkv7", "layers=mamba1",
                     "layers=mamba1:conv_width=0,linear;n_layers=2",
                     "layers=short-conv", "layers=rg-lru", "layers=mlstm",

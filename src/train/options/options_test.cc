@@ -101,10 +101,12 @@ TEST(BuildOptionsTest, PresetsHoldAndFlagsBeatThem) {
 // The millions of the help, to its one digit.
 TEST(BuildOptionsTest, RecurrentPresetsHaveAboutAMillionParameters) {
   const std::map<std::string, double> sizes = {
-      {"gdn", 0.9},   {"kda", 0.9},       {"mamba2", 0.9}, {"retnet", 0.9},
-      {"gla", 0.9},   {"deltanet", 0.9},  {"hgrn2", 0.9},  {"rwkv7", 1.0},
-      {"rwkv6", 1.0}, {"lightning", 0.9}, {"hybrid", 0.9}, {"mamba1", 1.0},
-      {"lfm2", 0.9},  {"rg-lru", 0.9},    {"mlstm", 0.9}};
+      {"gdn", 0.9},        {"kda", 0.9},    {"mamba2", 0.9},
+      {"retnet", 0.9},     {"gla", 0.9},    {"deltanet", 0.9},
+      {"hgrn2", 0.9},      {"rwkv7", 1.0},  {"rwkv6", 1.0},
+      {"lightning", 0.9},  {"hybrid", 0.9}, {"mamba1", 1.0},
+      {"lfm2", 0.9},       {"rg-lru", 0.9}, {"mlstm", 0.9},
+      {"norm-linear", 0.9}};
   for (const auto& [name, size] : sizes) {
     const TrainOptions options = BuildOptions(With({{"preset", name}}));
     const std::map<std::string, std::string> mixed = {

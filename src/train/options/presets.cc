@@ -104,6 +104,8 @@ const std::vector<Preset>& Presets() {
       Recurrent("hgrn2", "HGRN2, like gdn"),
       Recurrent("lightning", "Lightning Attention, like gdn"),
       Recurrent("deltanet", "DeltaNet, like gdn"),
+      Recurrent("norm-linear",
+                "linear attention with an output norm, like gdn"),
       Rwkv("rwkv7", "RWKV-7 with its channel mix", {}),
       // The hidden width of RWKV-6 is 3.5 d_model; the rank keeps the model at
       // this size.

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/groups/group_scheme.h"
 #include "weights/gguf/block_bytes.h"
 #include "weights/gguf/encodings.h"
 
@@ -156,16 +157,27 @@ constexpr Encoding Read(const char* name) {
 }
 
 template <typename Block>
-constexpr Encoding Written(const char* name) {
-  return {name, Block::kNumbers, Block::kBytes, WidenBlocks<Block>,
-          NarrowBlocks<Block>};
+constexpr Encoding Written(const char* name, const GroupScheme& scheme) {
+  return {name,
+          Block::kNumbers,
+          Block::kBytes,
+          WidenBlocks<Block>,
+          NarrowBlocks<Block>,
+          &scheme};
 }
+
+// Blocks that a matrix takes as they are.
+constexpr GroupScheme kQ80Scheme = {8, 32, false};
+constexpr GroupScheme kQ40Scheme = {4, 32, false};
+constexpr GroupScheme kQ41Scheme = {4, 32, true};
 
 }  // namespace
 
-const Encoding kQ80Encoding = Written<Q80Block>("Q8_0");
-const Encoding kQ40Encoding = Written<Q40Block>("Q4_0");
-const Encoding kQ41Encoding = Read<Q41Block>("Q4_1");
+const Encoding kQ80Encoding = Written<Q80Block>("Q8_0", kQ80Scheme);
+const Encoding kQ40Encoding = Written<Q40Block>("Q4_0", kQ40Scheme);
+const Encoding kQ41Encoding = {"Q4_1",           Q41Block::kNumbers,
+                               Q41Block::kBytes, WidenBlocks<Q41Block>,
+                               nullptr,          &kQ41Scheme};
 const Encoding kQ50Encoding = Read<Q50Block>("Q5_0");
 const Encoding kQ51Encoding = Read<Q51Block>("Q5_1");
 const Encoding kIq4NlEncoding = Read<Iq4NlBlock>("IQ4_NL");

@@ -77,6 +77,27 @@ CASES = [
     ("HGRN2", dict(expand_ratio=None, num_heads=4, norm_eps=1e-3, tie_word_embeddings=True)),
     ("HGRN2", dict(expand_ratio=8, use_lower_bound=False, attn=ATTN)),
     ("HGRN2", dict(expand_ratio=12, attn=dict(layers=[0], num_heads=4, rope_theta=500.0))),
+    ("LinearAttention", dict(num_heads=4)),
+    (
+        "LinearAttention",
+        dict(num_heads=6, num_kv_heads=2, feature_map="hedgehog", expand_v=1.5,
+             norm_feature_map=True, tie_word_embeddings=True),
+    ),
+    (
+        "LinearAttention",
+        dict(num_heads=3, feature_map="t2r", norm_q=True, norm_k=True, elementwise_affine=False,
+             attn=ATTN),
+    ),
+    (
+        "LinearAttention",
+        dict(num_heads=2, feature_map="dpfp", expand_k=0.5, norm_eps=1e-3, fuse_norm=False),
+    ),
+    (
+        "LinearAttention",
+        dict(num_heads=4, feature_map="elu", norm_feature_map=True, norm_k=True, hidden_ratio=3),
+    ),
+    ("LinearAttention", dict(num_heads=2, feature_map="identity")),
+    ("LinearAttention", dict(num_heads=2, feature_map="relu", norm_q=True)),
 ]  # fmt: skip
 NAMES = [f"{kind}-{index}" for index, (kind, _) in enumerate(CASES)]
 
@@ -185,6 +206,10 @@ def load():
         out, state = fla("ops.generalized_delta_rule.dplr.naive").dplr_recurrence(*rows)
         return turn(out).to(v.dtype), state
 
+    def linear(q, k, v, normalize=True, **rest):
+        naive = fla("ops.linear_attn.naive").naive_recurrent_linear_attn
+        return naive(q, k, v, normalize=normalize)
+
     def rwkv6(r, k, v, w, u, scale, **rest):
         rows = (turn(x) for x in (r, k, v, w))
         out, state = fla("ops.rwkv6.recurrent_naive").naive_recurrent_rwkv6(*rows, u, scale)
@@ -229,6 +254,7 @@ def load():
         "ops.kda": dict(chunk_kda=kda),
         "ops.rwkv7": dict(chunk_rwkv7=rwkv7),
         "ops.rwkv6": dict(chunk_rwkv6=rwkv6),
+        "ops.linear_attn": dict(chunk_linear_attn=linear),
     }
     new = {
         id(getattr(fla(path), name)): form

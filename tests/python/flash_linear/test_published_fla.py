@@ -61,6 +61,27 @@ def test_early_files_of_rwkv7_hold_the_shifts_in_one_tensor(changed, written):
     published.assert_close(opened.score(opened.state(), tokens), wanted)
 
 
+def test_queries_and_keys_may_share_a_feature_map(changed, written, tmp_path):
+    """Files of such models hold it once; the class itself cannot write them."""
+    name = next(name for name in NAMES if name.startswith("LinearAttention-"))
+    both = shutil.copytree(written / name / "theirs", tmp_path / "both")
+    weights = safetensors_torch.load_file(both / "model.safetensors")
+    for key in [key for key in weights if "feature_map_k" in key]:
+        weights[key] = weights[key.replace("map_k", "map_q")].clone()
+    safetensors_torch.save_file(weights, both / "model.safetensors", {"format": "pt"})
+
+    def once(weights):
+        return {key: weight for key, weight in weights.items() if "feature_map_k" not in key}
+
+    tokens = np.load(written / "tokens.npy")
+    shared = runtime.Model(changed("LinearAttention", dict(tie_feature_map_qk=True), once))
+    twice = runtime.Model(both)
+    given = shared.score(shared.state(), tokens)
+    assert np.array_equal(given, twice.score(twice.state(), tokens))
+    own = runtime.Model(written / name / "theirs")
+    assert not np.array_equal(given, own.score(own.state(), tokens))
+
+
 REFUSED = [
     ("GatedDeltaNet", dict(attnres_block_size=1), "attnres_block_size: want null, got 1"),
     ("GatedDeltaNet", dict(hidden_act="powlu"), "hidden_act: want 'swish', got 'powlu'"),
@@ -103,6 +124,11 @@ REFUSED = [
     ("HGRN2", dict(use_short_conv=True), "use_short_conv: want false, got true"),
     ("HGRN2", dict(expand_ratio=5), "expand_ratio: want a divisor of 48, got 5"),
     ("HGRN2", dict(use_lower_bound=False), "want a name that config.json asks for"),
+    ("LinearAttention", dict(feature_map="taylor"), "feature_map: want one of elu, identity, rel"),
+    ("LinearAttention", dict(feature_map="t2r"), "want a tensor|want a name|no such tensor"),
+    ("LinearAttention", dict(feature_map="relu"), "want a name that config.json asks for"),
+    ("LinearAttention", dict(num_kv_heads=3), "num_kv_heads: want a divisor of 4, got 3"),
+    ("LinearAttention", dict(hidden_act="relu"), "hidden_act: want 'swish', got 'relu'"),
     ("KDA", dict(safe_gate=True), "safe_gate: want false, got true"),
     ("KDA", dict(lower_bound=-5.0), "lower_bound: want null, got"),
 ]

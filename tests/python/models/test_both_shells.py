@@ -27,7 +27,7 @@ LEARNED = dict(positions="learned")
 FACTORS = dict(embedding_factor=3.0, residual_factor=0.4, logit_factor=2.0, norm_offset=1.0)
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm", "norm-linear",
 )  # fmt: skip
 
 
@@ -102,6 +102,9 @@ CASES = [
     ("classify", "encoder", dict(attention="linear+full", **LEARNED)),
     ("lm", "decoder", dict(attention="mamba2", key_heads=1, conv_width=0)),
     ("lm", "decoder", dict(attention="kda", key_heads=1, gate_rank=5)),
+    ("lm", "decoder", dict(attention="norm-linear", qk_map="hadamard", unit_keys=True)),
+    ("lm", "decoder", dict(attention="norm-linear", qk_map="hedgehog", divided_sums=True)),
+    ("lm", "decoder", dict(attention="norm-linear", qk_map="dpfp", gate_activation="sigmoid")),
     ("lm", "decoder", dict(attention="deltanet", negative_eigenvalues=True, norm_kind="rms")),
     ("lm", "decoder", dict(layers=["gdn", "gated-full"], key_heads=1, positions="rotary")),
     ("lm", "decoder", dict(attention="full", key_heads=1, out_bias=False, head_norm="full", window=4)),

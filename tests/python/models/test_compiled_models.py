@@ -18,6 +18,7 @@ STACKS = [
     dict(layers=["gdn", "mamba2"], norm_kind="rms", feed_forward="swiglu"),
     dict(layers=["kda", "retnet"], positions="rotary", norm="post"),
     dict(layers=["gla", "deltanet"]),
+    dict(layers=["norm-linear", "linear"], qk_map="hedgehog", divided_sums=True),
     dict(layers=["hgrn2", "lightning"]),
     dict(layers=["mamba1", "linear"]),
     dict(layers=["short-conv", "rg-lru"]),

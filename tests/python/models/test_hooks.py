@@ -343,6 +343,7 @@ MIXERS = (
     "short-conv",
     "rg-lru",
     "mlstm",
+    "norm-linear",
 )
 
 

@@ -16,7 +16,7 @@ SMALL = dict(vocab_size=256, d_model=24, n_layers=4, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm", "norm-linear",
 )  # fmt: skip
 FULL = ["linear", "full"]
 AFT = ["linear", "aft-simple"]

@@ -13,7 +13,7 @@ SIZES = dict(vocab_size=256, d_model=24, n_layers=2, n_heads=3, d_ff=40, max_pos
 MODERN = dict(norm_kind="rms", feed_forward="swiglu")
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm", "norm-linear",
 )  # fmt: skip
 KINDS = [
     *(
@@ -47,6 +47,10 @@ KINDS = [
     dict(attention="kda", gate_bias=True, output_norm_eps=0.1),
     dict(layers=["gla", "kda"], gate_activation="none", gate_bias=True),
     dict(layers=["gdn", "deltanet"], gate_activation="sigmoid", output_norm_eps=0.1),
+    dict(attention="norm-linear", qk_map="hadamard"),
+    dict(attention="norm-linear", qk_map="t2r", unit_queries=True, unit_keys=True),
+    dict(layers=["norm-linear", "full"], qk_map="hedgehog", divided_sums=True),
+    dict(attention="norm-linear", qk_map="dpfp", divided_sums=True, gate_activation="silu"),
     dict(attention="rwkv7", rate_rank=3, value_rank=5, output_gate_rank=4, unit_eps=0.1,
          value_residual=True),
     dict(attention="rwkv6", shift_rank=3, output_norm_eps=0.1),

@@ -35,6 +35,7 @@ def layer_of(kind, **options):
 
 def test_every_form_has_a_module():
     assert set(FORMS) >= {"retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda"}
+    assert "norm-linear" in FORMS
     assert all(type(layer_of(kind)) is nn.GatedMixer for kind in FORMS)
     assert all(type(layer_of(kind)) is nn.RwkvMixer for kind in RWKV)
     assert type(layer_of(SOFTMAX)) is nn.GatedSoftmaxMixer
@@ -54,6 +55,29 @@ def test_gradcheck(kind):
         return layer(x)
 
     assert torch.autograd.gradcheck(rows, (x, *weights), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        dict(qk_map="hadamard", unit_keys=True),
+        dict(qk_map="t2r"),
+        dict(qk_map="hedgehog", divided_sums=True),
+        dict(qk_map="dpfp", unit_queries=True),
+    ],
+)
+def test_gradcheck_of_feature_maps(keys):
+    layer = layer_of("norm-linear", **keys).double()
+    x = torch.randn(1, 5, D, dtype=torch.float64, requires_grad=True)
+    weights = list(layer.parameters())
+    assert torch.autograd.gradcheck(lambda x, *weights: layer(x), (x, *weights), atol=1e-6)
+
+
+def test_hedgehog_begins_as_the_identity():
+    layer = nn.make_attention(D, H, "norm-linear", d_key=6, qk_map="hedgehog")
+    for side in ("query", "key"):
+        first = getattr(layer, f"{side}_map_projection")
+        assert torch.equal(first.weight, torch.eye(6)) and not first.bias.any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

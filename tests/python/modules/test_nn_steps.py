@@ -10,7 +10,7 @@ from tarn._fused import whole
 N, L, D, H = 3, 13, 24, 3
 GATED = (
     "retnet", "lightning", "mamba2", "gla", "hgrn2", "deltanet", "gdn", "kda", "rwkv6", "rwkv7",
-    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm",
+    "gated-full", "mamba1", "short-conv", "rg-lru", "mlstm", "norm-linear",
 )  # fmt: skip
 MAPS = ("elu1", "identity", "relu", "relu2", "softplus", "poly2", "favor", "rff")
 KINDS = [

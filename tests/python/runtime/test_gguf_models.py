@@ -62,8 +62,8 @@ def tarn(*arguments):
     return done.stdout
 
 
-def logits(path):
-    opened = runtime.Model(path)
+def logits(path, **options):
+    opened = runtime.Model(path, **options)
     return opened.score(opened.state(), TOKENS)
 
 
@@ -136,9 +136,11 @@ def test_rounded_files_are_the_models_of_their_numbers(kind, folder, tmp_path):
         *gguf_files.RULES["llama"](*gguf_files.published_parts(theirs))[:2],
         gguf_files.read_tensors(path),
     )
-    assert np.array_equal(logits(path), logits(wide))
+    # Other blocks than those of Q8_0, Q4_0 and Q4_1 are held as bfloat16.
+    exact = {"weights": "f32"} if kind in ("Q5_0", "Q5_1") else {"exact": True}
+    assert np.array_equal(logits(path, **exact), logits(wide))
     tarn("import", path, "--out", tmp_path / "imported")
-    assert np.array_equal(logits(tmp_path / "imported"), logits(wide))
+    assert np.array_equal(logits(tmp_path / "imported", exact=True), logits(wide))
 
 
 def test_every_command_opens_a_file(folder, tmp_path):

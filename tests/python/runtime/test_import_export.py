@@ -347,6 +347,8 @@ OWN_OF_FLA = [
     ("gla", "gla", dict(gate_activation="none")),
     ("retnet", "retnet", dict(positions="rotary")),
     ("hgrn2", "hgrn2", dict(learned_bounds=True, d_key=12, output_norm_eps=1e-5)),
+    ("linear_attn", "norm-linear", dict(qk_map="hadamard", unit_keys=True)),
+    ("linear_attn", "norm-linear", dict(qk_map="hedgehog", divided_sums=True)),
     ("rwkv7", "rwkv7",
      dict(RWKV, feed_forward="channel-mix", value_residual=True, unit_eps=1e-6)),
     ("rwkv6", "rwkv6", dict(RWKV, feed_forward="gated-channel-mix", output_norm_eps=1e-5)),

@@ -75,6 +75,7 @@ EXAMPLES = {
     "gla": "GLA 1.3B and 2.7B",
     "retnet": "RetNet 1.3B and 2.7B",
     "hgrn2": "HGRN2 1.3B",
+    "linear_attn": "models trained with the package",
     "rwkv7": "RWKV-7 Goose",
     "rwkv6": "RWKV-6 Finch",
 }

@@ -1,6 +1,8 @@
 """Hybrids with the delta rule or linear attention, opened as transformers wrote them."""
 
 import json
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -224,7 +226,20 @@ def test_a_wrapper_and_its_text_model_agree_on_ties(tmp_path):
         runtime.Model(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["bailing_hybrid", "qwen4_exp", "glm5_next_text"])
+DOCS = pathlib.Path(__file__).resolve().parents[3] / "docs" / "published-models.md"
+
+
+def refused_types():
+    """Those that the page lists with what tarn lacks."""
+    table = DOCS.read_text().split("These types are refused")[1].split("##")[0]
+    return re.findall("`(.+?)`", "".join(re.findall(r"(?m)^\| (`.+?) \|", table)))
+
+
+def test_the_page_lists_the_refused_types():
+    assert {"zamba", "zamba2", "bailing_hybrid", "qwen4_exp", "glm5_next"} <= set(refused_types())
+
+
+@pytest.mark.parametrize("kind", refused_types())
 def test_types_with_parts_that_tarn_lacks_are_refused_with_the_reason(kind, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
     with pytest.raises(Exception, match=f"model_type: want .*got the text '{kind}'") as error:

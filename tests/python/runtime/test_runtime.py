@@ -231,12 +231,50 @@ def test_errors_by_kind(model, model_dir, tmp_path):
         runtime.sample(np.zeros(3), top_p=2.0)
 
 
+def test_weights_in_groups_are_smaller(model, model_dir, tmp_path):
+    logits = {}
+    for weights in ("f32", "int8", "int4"):
+        for exact in (False, True):
+            held = runtime.Model(model_dir, weights=weights, exact=exact)
+            assert held.weight_bytes <= model.weight_bytes
+            state = held.state()
+            logits[weights, exact] = held.prefill(state, [1, 2, 3])
+            state.save(tmp_path / "state")
+            assert held.load_state(tmp_path / "state") == state
+    assert np.array_equal(logits["f32", False], logits["f32", True])
+    for weights in ("int8", "int4"):
+        assert not np.array_equal(logits[weights, False], logits[weights, True])
+        assert not np.array_equal(logits[weights, True], logits["f32", True])
+
+
 def test_bfloat16_weights_halve_their_bytes(model, model_dir):
     half = runtime.Model(model_dir, weights="bf16")
     assert half.weight_bytes < 0.7 * model.weight_bytes
     wanted = model.prefill(model.state(), [1, 2, 3])
     given = half.prefill(half.state(), [1, 2, 3])
     assert 0 < np.abs(wanted - given).max() < 0.1
+
+
+def test_keys_and_values_may_be_rounded(model, model_dir, tmp_path):
+    if model.state_bytes_per_token == 0:
+        with pytest.raises(ValueError, match="cache: want f32, as no layer keeps .* got int8"):
+            runtime.Model(model_dir, cache="int8")
+        return
+    tokens = list(range(1, 40))
+    wanted = model.score(model.state(), tokens)
+    for cache, parts in (("f32", 1), ("bf16", 2), ("int8", 3)):
+        rounded = runtime.Model(model_dir, cache=cache)
+        assert rounded.cache == cache
+        assert parts * rounded.state_bytes_per_token <= model.state_bytes_per_token
+        state = rounded.state()
+        given = rounded.score(state, tokens)
+        assert (cache == "f32") == np.array_equal(given, wanted)
+        assert np.abs(given - wanted).max() < 0.1
+        state.save(tmp_path / "state")
+        assert rounded.load_state(tmp_path / "state") == state
+        if cache != "f32":
+            with pytest.raises(runtime.FormatError, match=f"cache: want 'f32'.*got '{cache}'"):
+                model.load_state(tmp_path / "state")
 
 
 def test_facts(model):
@@ -276,8 +314,12 @@ def test_calls_name_their_own_arguments(model, model_dir):
         model.generate("ab", max_new_tokens=5)
     with pytest.raises(TypeError, match="^threads: want a whole number, got 'two'"):
         runtime.Model(model_dir, threads="two")
-    with pytest.raises(TypeError, match="^weights: want 'f32' or 'bf16', got 16"):
+    with pytest.raises(TypeError, match="^weights: want a word as 'auto' or 'int8', got 16"):
         runtime.Model(model_dir, weights=16)
+    with pytest.raises(TypeError, match="^cache: want 'f32', 'bf16' or 'int8', got 16"):
+        runtime.Model(model_dir, cache=16)
+    with pytest.raises(ValueError, match="cache: want one of 'f32', 'bf16', 'int8', got 'int4'"):
+        runtime.Model(model_dir, cache="int4")
     with pytest.raises(ValueError, match="^logits: want one axis"):
         runtime.sample(np.zeros((2, 4), np.float32))
     for call in (lambda: model.step(7, 1), lambda: model.score("s", [1]),

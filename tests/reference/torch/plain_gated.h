@@ -15,7 +15,7 @@ namespace tarn::plain {
 inline bool IsGated(const ModelConfig& layer) {
   const std::string name = Name(layer.attention);
   for (const char* known : {"retnet", "lightning", "mamba2", "gla", "hgrn2",
-                            "deltanet", "gdn", "kda"}) {
+                            "deltanet", "gdn", "kda", "norm-linear"}) {
     if (name == known) return true;
   }
   return false;
@@ -63,6 +63,7 @@ class GatedLoop {
 
   // x [B, T, D] -> [B, T, D].
   torch::Tensor Mix(const torch::Tensor& x) {
+    if (Is({"norm-linear"})) return NormLinear(x);
     torch::Tensor state = torch::zeros(
         {x.size(0), c_.n_heads, c_.d_key, c_.d_value}, x.options());
     std::vector<torch::Tensor> out;
@@ -102,6 +103,67 @@ class GatedLoop {
     const auto bias = weights_.find(prefix_ + name + "_projection.bias");
     return bias == weights_.end() ? y : y + bias->second;
   }
+  // phi of queries or keys [B, T, H, K], by the word's place in the table.
+  torch::Tensor Feature(const std::string& side, const torch::Tensor& x) const {
+    torch::Tensor y;
+    switch (KeyOf<int64_t>(c_, "qk_map")) {
+      case 0:
+        y = torch::where(x > 0, x + 1, torch::exp(x.clamp_max(0)));
+        break;
+      case 2:
+        y = x.clamp_min(0);
+        break;
+      case 3:
+        y = Map(side + "_map", x) * Map(side + "_factor", x);
+        break;
+      case 4:
+        y = Map(side + "_map", x).clamp_min(0);
+        break;
+      case 5:
+        y = torch::exp(2 * Map(side + "_map", x));
+        y = torch::cat({y, 1 / y}, -1);
+        y = y / y.sum(-1, true);
+        break;
+      case 6: {
+        const torch::Tensor r =
+            torch::cat({x.clamp_min(0), (-x).clamp_min(0)}, -1);
+        std::vector<torch::Tensor> parts;
+        for (int64_t j = 1; j <= 4; ++j) {
+          parts.push_back(r * torch::cat({r.slice(-1, r.size(-1) - j),
+                                          r.slice(-1, 0, r.size(-1) - j)},
+                                         -1));
+        }
+        y = torch::cat(parts, -1);
+        break;
+      }
+      default:
+        y = x;
+    }
+    const bool unit =
+        KeyOf<bool>(c_, side == "query" ? "unit_queries" : "unit_keys");
+    return unit ? y / (y.sum(-1, true) + 1e-4) : y;
+  }
+
+  // All pairs of tokens at once: (phi(Q) phi(K)^T C^-1/2, lower part) V.
+  torch::Tensor NormLinear(const torch::Tensor& x) const {
+    const auto heads = [&](const char* name) {  // [B, H, T, width]
+      return Map(name, x).unflatten(2, {c_.n_heads, -1}).transpose(1, 2);
+    };
+    const torch::Tensor q = Feature("query", heads("query"));
+    const torch::Tensor k = Feature("key", heads("key"));
+    const torch::Tensor scores = torch::matmul(q, k.transpose(-1, -2)).tril() /
+                                 std::sqrt(static_cast<double>(q.size(-1)));
+    torch::Tensor o = torch::matmul(scores, heads("value"));
+    if (KeyOf<bool>(c_, "divided_sums")) {
+      o = o / (scores.sum(-1, true) + 1e-10);
+    }
+    std::vector<torch::Tensor> out;
+    for (int64_t t = 0; t < x.size(1); ++t) {
+      out.push_back(Map("out", Normed(o.select(2, t), x.select(1, t))));
+    }
+    return out.empty() ? torch::zeros_like(x) : torch::stack(out, 1);
+  }
+
   torch::Tensor Heads(const torch::Tensor& x, int64_t heads) const {
     return x.view({x.size(0), heads, -1});
   }

@@ -18,8 +18,8 @@ class BF16Panel {
   static constexpr int64_t kLines = 2;
   static constexpr bool kIsFloat = false;
 
-  BF16Panel(const uint8_t* panel, int64_t)
-      : at_(reinterpret_cast<const uint16_t*>(panel)) {}
+  BF16Panel(const WeightMatrix& w, int64_t p)
+      : at_(reinterpret_cast<const uint16_t*>(w.Panel(p))) {}
   HWY_INLINE BF16Panel From(int64_t input, int64_t output) const {
     return BF16Panel(at_ + input * kPanelOutputs + output);
   }

@@ -6,8 +6,12 @@ namespace tarn::nn {
 namespace {
 
 // A piece maps the state S before it to A S + b. Under decay alone A is
-// diagonal, the product of all factors: [B, H, 1] or [B, H, K].
+// diagonal, the product of all factors: [B, H, 1] or [B, H, K]. 1 without.
 torch::Tensor TotalDecay(const GatedInputs& in, const SequenceCut& cut) {
+  if (!in.gates.defined()) {
+    return torch::ones({in.values.size(0), in.values.size(2), 1},
+                       in.values.options().dtype(WideType(in.values)));
+  }
   if (in.gates.dim() > 1) {
     const torch::Tensor sums = in.gates.sum(1);
     return (sums.dim() == 2 ? sums.unsqueeze(-1) : sums).exp();

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMostMaps = 4;  // that ops::LayerHeads takes
 
-// The state is S [B, H, K, V] and, after a convolution, the rows [B, W - 1, C]
+// The state is S [B, H, C, V] and, after a convolution, the rows [B, W - 1, C]
 // that it still reads: of constant size. O(T) time.
 class Gated : public Mixer {
  public:
@@ -177,6 +177,14 @@ class Gated : public Mixer {
       in.queries = Rotate(in.queries, context.rotary);
       in.keys = Rotate(in.keys, context.rotary);
     }
+    if (form_.mapped) {
+      in.queries =
+          HeadFeatures(s_.phi, weights_.query_map, weights_.query_factor,
+                       s_.phi.unit_queries, in.queries);
+      in.keys = HeadFeatures(s_.phi, weights_.key_map, weights_.key_factor,
+                             s_.phi.unit_keys, in.keys);
+      in.values = CountedValues(s_.phi, in.values);
+    }
     if (form_.skip) {
       in.skipped = in.values;
       in.values = ops::HeadScale(in.values, gate.second);
@@ -197,6 +205,7 @@ class Gated : public Mixer {
   torch::Tensor Finish(const Rows& rows, const GatedInputs& in,
                        torch::Tensor heads) const {
     if (form_.skip) heads = ops::HeadScale(in.skipped, weights_.D, heads);
+    heads = DividedSums(s_.phi, heads);
     return NormOutput(form_, s_, weights_.norm, heads, rows.gate);
   }
 

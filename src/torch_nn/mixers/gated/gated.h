@@ -1,6 +1,6 @@
 // The mixers of mixers/gated/form.h: RetNet, Lightning, Mamba-2, GLA, HGRN2,
-// DeltaNet, Gated DeltaNet and KDA as one module, which its row of that table
-// builds.
+// DeltaNet, Gated DeltaNet, KDA and normed linear attention as one module,
+// which its row of that table builds.
 #pragma once
 
 #include <vector>

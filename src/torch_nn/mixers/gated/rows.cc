@@ -1,9 +1,77 @@
 #include "torch_nn/mixers/gated/rows.h"
 
 #include "torch_ops/common/tensors.h"
+#include "torch_ops/feature_maps/feature_maps.h"
 #include "torch_ops/layers/layers.h"
 
 namespace tarn::nn {
+namespace {
+
+torch::Tensor Apply(const torch::nn::Linear& map, const torch::Tensor& x) {
+  return ops::Affine(x, map->weight, ops::NoneOr(map->bias));
+}
+
+torch::Tensor Elementwise(FeatureMap map, const torch::Tensor& x) {
+  ops::FeatureMapOptions options;
+  options.map = map;
+  return ops::Features(options, x);
+}
+
+torch::Tensor Dpfp(const torch::Tensor& x) {
+  const torch::Tensor halves = torch::cat({x.relu(), (-x).relu()}, -1);
+  std::vector<torch::Tensor> parts;
+  for (int64_t j = 1; j <= kDpfpRolls; ++j) {
+    parts.push_back(halves * halves.roll(j, -1));
+  }
+  return torch::cat(parts, -1);
+}
+
+torch::Tensor Mapped(QkMap map, const torch::nn::Linear& matrix,
+                     const torch::nn::Linear& factor, const torch::Tensor& x) {
+  switch (map) {
+    case QkMap::kElu1:
+      return Elementwise(FeatureMap::kElu1, x);
+    case QkMap::kIdentity:
+      break;
+    case QkMap::kRelu:
+      return Elementwise(FeatureMap::kRelu, x);
+    case QkMap::kHadamard:
+      return Apply(matrix, x) * Apply(factor, x);
+    case QkMap::kT2r:
+      return Apply(matrix, x).relu();
+    case QkMap::kHedgehog: {
+      const torch::Tensor y = 2 * Apply(matrix, x);
+      return torch::cat({y, -y}, -1).softmax(-1);
+    }
+    case QkMap::kDpfp:
+      return Dpfp(x);
+  }
+  return x;
+}
+
+}  // namespace
+
+torch::Tensor HeadFeatures(const QkFeatures& phi, const torch::nn::Linear& map,
+                           const torch::nn::Linear& factor, bool unit,
+                           const torch::Tensor& x) {
+  const torch::Tensor features = Mapped(phi.map, map, factor, x);
+  if (!unit) return features;
+  return features / (features.sum(-1, true) + kUnitSumEps);
+}
+
+torch::Tensor CountedValues(const QkFeatures& phi,
+                            const torch::Tensor& values) {
+  if (!phi.divided) return values;
+  std::vector<int64_t> one = values.sizes().vec();
+  one.back() = 1;
+  return torch::cat({values, torch::ones(one, values.options())}, -1);
+}
+
+torch::Tensor DividedSums(const QkFeatures& phi, const torch::Tensor& sums) {
+  if (!phi.divided) return sums;
+  const int64_t last = sums.size(-1) - 1;
+  return sums.slice(-1, 0, last) / (sums.slice(-1, last) + kDivisorEps);
+}
 
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& s,
                            const GatedWeights& weights, const torch::Tensor& x,

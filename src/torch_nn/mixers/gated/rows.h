@@ -15,8 +15,8 @@ namespace tarn::nn {
 /// What the recurrence of one layer reads, as ops::GatedOptions wants it;
 /// undefined where the form has no such part.
 struct GatedInputs {
-  torch::Tensor queries, keys;  // [B, T, key_heads, K]
-  torch::Tensor values;         // [B, T, H, V]
+  torch::Tensor queries, keys;  // [B, T, key_heads, C]
+  torch::Tensor values;         // [B, T, H, V], one more where sums are divided
   torch::Tensor gates;          // [H], [B, T, H] or [B, T, H, K]
   torch::Tensor betas;          // [B, T, H]
   torch::Tensor skipped;        // [B, T, H, V], what D multiplies
@@ -29,6 +29,17 @@ struct GatedInputs {
 ops::DecayGateResult Gates(const GatedForm& form, const GatedSizes& sizes,
                            const GatedWeights& weights, const torch::Tensor& x,
                            const torch::Tensor& bounds);
+
+/// The features [B, T, H, C] of queries, or keys, [B, T, H, K]. map, factor: A
+/// and B of form_features.h, null where the map has none.
+torch::Tensor HeadFeatures(const QkFeatures& phi, const torch::nn::Linear& map,
+                           const torch::nn::Linear& factor, bool unit,
+                           const torch::Tensor& x);
+
+/// Values with a 1 after those of each head, where sums are divided; and the
+/// quotient of what the recurrence made of them.
+torch::Tensor CountedValues(const QkFeatures& phi, const torch::Tensor& values);
+torch::Tensor DividedSums(const QkFeatures& phi, const torch::Tensor& sums);
 
 /// The output norm and its gate: heads [B, T, H, V], gate [B, T, H V] or
 /// undefined -> [B, T, H V] in the dtype of heads.

@@ -49,6 +49,20 @@ GatedWeights::GatedWeights(torch::nn::Module& owner, const GatedForm& form,
   if (!form.bounded())
     key = linear("key_projection", s.keys, s.d_model, s.in_bias);
   value = linear("value_projection", s.values, s.d_model, s.in_bias);
+  const auto feature = [&](bool has, const char* name) {
+    return has ? linear(name, s.d_key, s.d_key, s.phi.has_bias())
+               : torch::nn::Linear{nullptr};
+  };
+  query_map = feature(s.phi.has_matrix(), "query_map_projection");
+  query_factor = feature(s.phi.has_factor(), "query_factor_projection");
+  key_map = feature(s.phi.has_matrix(), "key_map_projection");
+  key_factor = feature(s.phi.has_factor(), "key_factor_projection");
+  if (s.phi.map == QkMap::kHedgehog) {  // begins as the identity
+    for (const torch::nn::Linear& map : {query_map, key_map}) {
+      torch::nn::init::eye_(map->weight);
+      torch::nn::init::zeros_(map->bias);
+    }
+  }
   if (form.low_rank_output_gate) {
     gate = linear("gate_down_projection", s.rank, s.d_model, s.in_bias);
     gate_up =

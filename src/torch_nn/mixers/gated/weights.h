@@ -29,6 +29,9 @@ struct GatedWeights {
   torch::nn::Linear decay{nullptr};  // of the gates, or down to their rank
   torch::nn::Linear beta{nullptr};
   torch::nn::Linear gate_up{nullptr}, decay_up{nullptr}, out{nullptr};
+  // Of the features of queries and keys: A and B of form_features.h.
+  torch::nn::Linear query_map{nullptr}, query_factor{nullptr};
+  torch::nn::Linear key_map{nullptr}, key_factor{nullptr};
   torch::Tensor log_decay;          // [H], a buffer
   torch::Tensor lower_bound;        // [H K], a buffer
   torch::Tensor bound_logits;       // [layers, H K], of the first layer
