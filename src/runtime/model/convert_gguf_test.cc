@@ -15,7 +15,7 @@
 #include "core/safetensors.h"
 #include "reference/random_model.h"
 #include "runtime/model/convert.h"
-#include "runtime/session/loaded_model.h"
+#include "runtime/model/model.h"
 
 namespace tarn {
 namespace {
@@ -44,13 +44,12 @@ class ConvertGguf : public testing::Test {
   void TearDown() override { fs::remove_all(root_); }
 
   static std::vector<float> Logits(const std::string& path) {
-    const LoadedModel opened =
-        LoadedModel::Open(path, {WeightType::kF32, 1, true}).Take();
-    State state(opened.model);
+    const Model opened = Model::Open(path, {WeightType::kF32, 1, true}).Take();
+    State state(opened);
     const std::vector<int32_t> tokens = {1, 50, 200, 3, 3};
     std::vector<float> logits(tokens.size() *
-                              static_cast<size_t>(opened.model.n_outputs()));
-    opened.model.Score(state, tokens, logits.data());
+                              static_cast<size_t>(opened.n_outputs()));
+    opened.Score(state, tokens, logits.data());
     return logits;
   }
   // The root mean square of the difference in parts of that of `wanted`.
@@ -103,9 +102,9 @@ TEST_F(ConvertGguf, OpensAsTheSameModel) {
     EXPECT_LE(difference, type.most);
     EXPECT_EQ(difference == 0, type.most == 0);
     // Without a mapping.
-    const LoadedModel copied =
-        LoadedModel::Open(out_, {WeightType::kF32, 1, false}).Take();
-    EXPECT_EQ(copied.model.config().tokenizer, TokenizerKind::kIds);
+    const Model copied =
+        Model::Open(out_, {WeightType::kF32, 1, false}).Take();
+    EXPECT_EQ(copied.config().tokenizer, TokenizerKind::kIds);
   }
   EXPECT_EQ(FilesIn(), 1u);
 }
