@@ -2,15 +2,30 @@
 // batches have the bits of the float32 model of the same weights.
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "int8_groups.h"
 #include "kernels/matmul/weight_matrix.h"
 #include "reference/test_model.h"
 #include "runtime/model/model.h"
+#include "weights/quantised/group_encodings.h"
 
 namespace tarn::testing {
 namespace {
+
+// The format of a matrix: embeddings and heads keep 8 bits, and groups are
+// those that take the fewest bytes.
+const WeightFormat& Holding(const std::string& name,
+                            const std::vector<int64_t>& shape,
+                            const WeightFormat& format) {
+  if (format.scheme == nullptr) return format;
+  const bool tokens =
+      name == "value_embedding.weight" || name == "predictor.weight";
+  const auto scheme =
+      FittingScheme(tokens ? *kInt8Weights.scheme : *format.scheme, shape);
+  return *FormatOf(*scheme);
+}
 
 // The tensors that a model packs as matrices, as the format holds them.
 Tensors Rounded(const ModelConfig& config, Tensors tensors,
@@ -18,7 +33,7 @@ Tensors Rounded(const ModelConfig& config, Tensors tensors,
   for (const auto& [name, shape] : WeightShapes(config)) {
     if (shape.size() != 2 || name == "pos_embedding.weight") continue;
     std::vector<float>& values = tensors[name];
-    WeightMatrix held(shape[0], shape[1], format);
+    WeightMatrix held(shape[0], shape[1], Holding(name, shape, format));
     held.SetRows(0, shape[0], values.data(), nullptr);
     for (int64_t row = 0; row < shape[0]; ++row) {
       held.ReadRow(row, values.data() + row * shape[1]);

@@ -17,6 +17,7 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 import gguf_files  # noqa: E402
+import gguf_hybrids  # noqa: E402
 import gguf_recurrent  # noqa: E402
 import published  # noqa: E402
 
@@ -86,6 +87,61 @@ RWKV = dict(
     a_low_rank_dim=2,
     v_low_rank_dim=2,
 )
+NEMOTRON = dict(
+    WORDS,
+    hidden_size=8,
+    intermediate_size=12,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=4,
+    mamba_num_heads=4,
+    mamba_head_dim=3,
+    ssm_state_size=3,
+    n_groups=2,
+    time_step_min=1e-9,
+    n_routed_experts=3,
+    num_experts_per_tok=2,
+    moe_intermediate_size=5,
+    moe_shared_expert_intermediate_size=4,
+)
+LFM2 = dict(
+    WORDS,
+    hidden_size=8,
+    intermediate_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    layer_types=["conv", "full_attention"],
+    block_multiple_of=4,
+)
+JAMBA = dict(
+    WORDS,
+    hidden_size=8,
+    intermediate_size=12,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    num_experts=3,
+    mamba_d_state=3,
+)
+KIMI = dict(
+    WORDS,
+    hidden_size=8,
+    intermediate_size=12,
+    moe_intermediate_size=5,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    kv_lora_rank=5,
+    qk_rope_head_dim=2,
+    qk_nope_head_dim=3,
+    v_head_dim=4,
+    num_local_experts=3,
+    num_experts_per_tok=2,
+    linear_num_heads=2,
+    linear_head_dim=3,
+    layer_types=["linear_attention", "full_attention"],
+)
 # The model of each architecture. Every kind of key that a row reads is in one of them.
 MODELS = [
     ("llama", {**DECODER, "attention_bias": True, "rope_parameters": LLAMA3}),
@@ -122,7 +178,17 @@ MODELS = [
     ("qwen3_5_moe_text", {**QWEN, **EXPERTS}),
     ("qwen3_next", {**QWEN, **EXPERTS}),
     ("rwkv7", RWKV),
+    ("nemotron_h", {**NEMOTRON, "layers_block_type": ["linear_attention", "full_attention",
+                    "mlp"]}),
+    ("nemotron_h", {**NEMOTRON, "layers_block_type": ["linear_attention", "full_attention",
+                    "moe"]}),
+    ("lfm2", LFM2),
+    ("lfm2_moe", {**LFM2, "moe_intermediate_size": 5, "num_dense_layers": 1, "num_experts": 3,
+                  "num_experts_per_tok": 2}),
+    ("jamba", {**JAMBA, "attn_layer_period": 2, "attn_layer_offset": 1}),
+    ("kimi_linear", KIMI),
 ]  # fmt: skip
+HYBRIDS = {kind for kind, _ in MODELS[-6:]}
 
 
 def main() -> None:
@@ -135,7 +201,11 @@ def main() -> None:
                 gguf_recurrent.rwkv_folder(pathlib.Path(folder), keys)
             else:
                 published.random_model(kind, keys).save_pretrained(folder)
-            path = gguf_files.write_model(folder, pathlib.Path(folder) / "m.gguf")
+            path = pathlib.Path(folder) / "m.gguf"
+            if kind in HYBRIDS:
+                gguf_hybrids.convert(pathlib.Path(folder), path)
+            else:
+                gguf_files.write_model(folder, path)
             reader = gguf.GGUFReader(path)
             name = reader.fields["general.architecture"].contents()
             start = int(reader.data_offset)

@@ -149,8 +149,8 @@ TEST_F(QuantiseTest, EveryMixerHasTheBitsOfItsNumbers) {
       EXPECT_EQ(want, Logits(Open(from_, {.weights = *format}), tokens));
       EXPECT_EQ(want, Logits(Open(to_, {.weights = *format}), tokens));
       // Random weights are far less kind than trained ones.
-      EXPECT_LT(Distance(given, want), format == int8 ? 0.1 : 0.8);
-      EXPECT_LT(Distance(given, numbers), format == int8 ? 0.1 : 0.8);
+      EXPECT_LT(Distance(given, want), format == int8 ? 0.2 : 0.8);
+      EXPECT_LT(Distance(given, numbers), format == int8 ? 0.2 : 0.8);
       EXPECT_GT(Distance(given, want), 0);
     }
   }
