@@ -46,12 +46,13 @@ bool IsSingle(const WeightTensor& tensor) {
                      });
 }
 
-// type: null: as the tensor is.
+// type: null: as the tensor is, if GGUF has such blocks and tarn writes them.
 const Encoding& StoredAs(const WeightTensor& tensor, const Encoding* type) {
   if (IsSingle(tensor)) return kF32Encoding;
-  const Encoding& wanted = type == nullptr ? *tensor.encoding : *type;
-  const bool divides = tensor.shape.back() % wanted.numbers == 0;
-  return divides ? wanted : kF16Encoding;
+  if (type == nullptr) type = GgufEncodingLike(*tensor.encoding);
+  const bool fits = type != nullptr && type->narrow != nullptr &&
+                    tensor.shape.back() % type->numbers == 0;
+  return fits ? *type : kF16Encoding;
 }
 
 const NumberType* NumberTypeOf(const std::string& word) {

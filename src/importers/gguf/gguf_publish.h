@@ -25,8 +25,9 @@ struct GgufForm {
 };
 
 /// Words for the numbers of matrices: "stored", as they are, and types.
-/// Vectors, norms, convolutions and their like are F32 in all files, and rows
-/// that a block does not divide F16, as llama.cpp's converter has it.
+/// Vectors, norms, convolutions and their like are F32 in all files. Rows that
+/// a block does not divide are F16, as llama.cpp's converter has it, and so are
+/// stored groups of numbers that GGUF lacks.
 std::vector<std::string> GgufNumberTypes();
 
 /// The published types that become GGUF files.

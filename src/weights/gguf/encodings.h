@@ -18,6 +18,9 @@ extern const Encoding kQ80Encoding, kQ40Encoding, kQ41Encoding, kQ50Encoding,
 const Encoding* GgufEncodingOf(uint32_t type);
 /// And back; throws ArgumentError for an encoding that GGUF lacks.
 uint32_t GgufTypeOf(const Encoding& encoding);
+/// GGUF's encoding with the same blocks, itself or of the same scheme; null:
+/// none.
+const Encoding* GgufEncodingLike(const Encoding& encoding);
 /// The name of a type number, of those that are not read too: "IQ2_XXS", or its
 /// number.
 std::string GgufTypeName(uint32_t type);

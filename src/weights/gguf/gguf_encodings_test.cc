@@ -12,6 +12,7 @@
 
 #include "core/file.h"
 #include "weights/gguf/encodings.h"
+#include "weights/quantised/group_encodings.h"
 
 namespace tarn {
 namespace {
@@ -98,6 +99,29 @@ TEST(GgufEncodings, BlocksAreThoseOfTheReference) {
     encoding->narrow(numbers.data(), count, given.data());
     EXPECT_EQ(std::memcmp(given.data(), wanted.data(), wanted.size()), 0);
     EXPECT_EQ(given.back(), 0xA5);
+  }
+}
+
+// Groups that tarn quantises to have the blocks of GGUF's types.
+TEST(GgufEncodings, GroupsOf32AreTheSameBlocks) {
+  EXPECT_EQ(GgufEncodingLike(GroupEncoding({8, 32, false})), &kQ80Encoding);
+  EXPECT_EQ(GgufEncodingLike(GroupEncoding({4, 32, false})), &kQ40Encoding);
+  EXPECT_EQ(GgufEncodingLike(GroupEncoding({4, 32, true})), &kQ41Encoding);
+  EXPECT_EQ(GgufEncodingLike(GroupEncoding({8, 64, false})), nullptr);
+  EXPECT_EQ(GgufEncodingLike(kF32Encoding), &kF32Encoding);
+  EXPECT_EQ(GgufEncodingLike(kQ6KEncoding), &kQ6KEncoding);
+  EXPECT_EQ(GgufEncodingLike(kBytesEncoding), nullptr);
+  const nlohmann::json golden = Golden();
+  for (const Encoding* encoding :
+       {&kQ80Encoding, &kQ40Encoding, &kQ41Encoding}) {
+    SCOPED_TRACE(encoding->name);
+    const Encoding& group = GroupEncoding(*encoding->scheme);
+    EXPECT_EQ(group.bytes, encoding->bytes);
+    const auto& entry = golden["read"][encoding->name];
+    const std::vector<uint8_t> blocks = BytesOf(entry["blocks"]);
+    std::vector<float> numbers(NumbersOf(entry["numbers"]).size());
+    group.widen(blocks.data(), std::ssize(numbers), numbers.data());
+    EXPECT_EQ(numbers, NumbersOf(entry["numbers"]));
   }
 }
 

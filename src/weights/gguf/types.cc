@@ -2,6 +2,7 @@
 #include <iterator>
 
 #include "core/error.h"
+#include "core/groups/group_scheme.h"
 #include "weights/gguf/encodings.h"
 
 namespace tarn {
@@ -65,6 +66,18 @@ uint32_t GgufTypeOf(const Encoding& encoding) {
   }
   throw ArgumentError("GGUF: encoding of a tensor", "one of " + GgufTypeNames(),
                       encoding.name);
+}
+
+const Encoding* GgufEncodingLike(const Encoding& encoding) {
+  for (const TensorTypeRow& row : kTensorTypes) {
+    if (row.encoding == &encoding) return row.encoding;
+    if (row.encoding != nullptr && row.encoding->scheme != nullptr &&
+        encoding.scheme != nullptr &&
+        *row.encoding->scheme == *encoding.scheme) {
+      return row.encoding;
+    }
+  }
+  return nullptr;
 }
 
 std::string GgufTypeName(uint32_t type) {

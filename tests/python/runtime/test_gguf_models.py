@@ -16,10 +16,9 @@ published = pytest.importorskip("published")
 programs = pytest.importorskip("programs")
 gguf_files = pytest.importorskip("gguf_files")
 cases = pytest.importorskip("test_published_models")
-softmax_cases = pytest.importorskip("test_published_softmax")
+package = pytest.importorskip("tarn")
 
 TOKENS = np.random.default_rng(1).integers(0, published.VOCAB, 60)
-F32 = gguf.GGMLQuantizationType.F32
 GEMMA = dict(
     cases.DECODER,
     head_dim=8,
@@ -156,6 +155,23 @@ def test_every_command_opens_a_file(folder, tmp_path):
     (tmp_path / "text").write_text("1 2 3 4 5 6")
     tarn("eval", path, tmp_path / "text")
     tarn("bench", path, "-p", 8, "-n", 4, "-r", 1)
+
+
+def test_modules_of_files_are_saved_and_opened(folder, tmp_path):
+    path = gguf_files.write_model(folder("llama", cases.DECODER), tmp_path / "m.gguf")
+    module = package.load_model(path)
+    with torch.no_grad():
+        given = module(torch.tensor(TOKENS)[None])[0].numpy()
+    published.assert_close(given, logits(path))
+    package.save_model(module, tmp_path / "saved", tokenizer=path)
+    assert np.array_equal(logits(tmp_path / "saved"), logits(path))
+    huggingface = pytest.importorskip("tarn.huggingface")
+    opened = huggingface.TarnForCausalLM.from_pretrained(path)
+    with torch.no_grad():
+        given = opened(torch.tensor(TOKENS)[None]).logits[0].numpy()
+    published.assert_close(given, logits(path))
+    with pytest.raises(FileNotFoundError, match="want a model directory or GGUF file"):
+        huggingface.TarnForCausalLM.from_pretrained(tmp_path / "none")
 
 
 def refused(code, *arguments):
