@@ -104,7 +104,8 @@ TEST_F(ConvertGguf, OpensAsTheSameModel) {
     // Without a mapping.
     const Model copied =
         Model::Open(out_, {WeightType::kF32, 1, false}).Take();
-    EXPECT_EQ(copied.config().tokenizer, TokenizerKind::kIds);
+    // Bytes are written as a vocabulary.
+    EXPECT_EQ(copied.config().tokenizer, TokenizerKind::kBpe);
   }
   EXPECT_EQ(FilesIn(), 1u);
 }
