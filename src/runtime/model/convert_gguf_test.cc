@@ -102,8 +102,7 @@ TEST_F(ConvertGguf, OpensAsTheSameModel) {
     EXPECT_LE(difference, type.most);
     EXPECT_EQ(difference == 0, type.most == 0);
     // Without a mapping.
-    const Model copied =
-        Model::Open(out_, {WeightType::kF32, 1, false}).Take();
+    const Model copied = Model::Open(out_, {WeightType::kF32, 1, false}).Take();
     // Bytes are written as a vocabulary.
     EXPECT_EQ(copied.config().tokenizer, TokenizerKind::kBpe);
   }
