@@ -93,8 +93,8 @@ typedef struct tarn_model_options {
   { sizeof(tarn_model_options), TARN_WEIGHTS_AUTO, 0, 1, 0, TARN_CACHE_F32 }
 
 /* Opens a model directory (config.json, model.safetensors, tokenizer.json and,
- * for a classifier, labels.json) or a GGUF file. All of it is checked before use
- * (TARN_ERROR_FORMAT, also for a kind of model that is not supported;
+ * for a classifier, labels.json) or a GGUF file. All of it is checked before
+ * use (TARN_ERROR_FORMAT, also for a kind of model that is not supported;
  * TARN_ERROR_IO). options: NULL gives the defaults. Costs one pass over the
  * weights. */
 TARN_API tarn_status tarn_model_open(const char* path,

@@ -32,6 +32,10 @@ enum class Precision { kGroups, kByte, kFloat };
 /// The name of a tensor of the weight file, and how it may be held.
 using NamedPrecision = std::pair<std::string, Precision>;
 
+/// Windows of up to this many tokens are held as rings, all of whose memory a new
+/// state has; the rows of larger ones grow with the text, as those of a cache.
+inline constexpr int64_t kLargestRing = 4096;
+
 /// One tensor that a layer carries from token to token, for one sequence. What
 /// states do (clone, copy, reorder, reset, hash, compare, save, load, check,
 /// count) follows from a list of these.
@@ -45,6 +49,8 @@ struct StateTensor {
   /// `shape`, rounded (kernels/softmax_attention/cache_type.h).
   bool rounds = false;
 
+  /// Tokens of the ring that holds it in the runtime, 0: none.
+  int64_t ring() const { return kept <= kLargestRing ? kept : 0; }
   int64_t elements() const {
     int64_t count = 1;
     for (const int64_t size : shape) count *= size;

@@ -222,7 +222,7 @@ int64_t StateValues(const ModelConfig& config) {
     int64_t total = 0;
     for (const StateTensor& tensor : LayerState(view)) {
       if (!tensor.grows) total += tensor.elements();
-      total += tensor.kept * tensor.elements();
+      total += tensor.ring() * tensor.elements();
     }
     return total;
   };

@@ -23,6 +23,7 @@ class Softmax final : public RuntimeMixer {
  public:
   Softmax(const SoftmaxForm& form, MixerTensors& tensors)
       : s_(form),
+        ring_(StateTensor{.kept = form.window}.ring()),
         step_{.scale = static_cast<float>(form.scale),
               .softcap = static_cast<float>(form.softcap)} {
     std::vector<std::string> names = {"query_projection", "key_projection",
@@ -45,10 +46,9 @@ class Softmax final : public RuntimeMixer {
   // The scores of a row, then a prepared row (FullRow). Grows when the cache
   // does, not from token to token.
   int64_t WorkerFloats(const MixerBlock& block) const override {
-    int64_t most = s_.context > 0 ? s_.context : s_.window;
-    const bool bounded = most > 0;
+    int64_t most = ring_;
     for (const Segment& s : block.segments) {
-      if (bounded) break;
+      if (ring_ > 0 && s.state != nullptr) break;
       most = std::max(most, s.state != nullptr ? s.state->capacity() : s.count);
     }
     return RowStride(most) + (s_.norm == HeadNorm::kFull
@@ -152,8 +152,8 @@ class Softmax final : public RuntimeMixer {
   const float* FullRow(MixerBlock& block, int worker) const {
     float* to =
         block.Scratch(worker) +
-        RowStride(s_.window > 0 ? s_.window
-                                : block.segments.front().state->capacity());
+        RowStride(ring_ > 0 ? ring_
+                            : block.segments.front().state->capacity());
     PrepareFull(block, 0, to);
     return to;
   }
@@ -178,8 +178,8 @@ class Softmax final : public RuntimeMixer {
   // tokens.
   const float* Head(const SequenceState& state, int64_t layer,
                     SoftmaxTensor tensor, int64_t head, int64_t words) const {
-    return s_.window > 0
-               ? state.Tensor(layer, tensor) + head * s_.window * words
+    return ring_ > 0
+               ? state.Tensor(layer, tensor) + head * ring_ * words
                : state.Row(layer, tensor, head);
   }
 
@@ -199,11 +199,11 @@ class Softmax final : public RuntimeMixer {
         .d_value = s_.d_value,
         .type = type};
     const int64_t first = share * s_.group(), end = first + s_.group();
-    if (s_.window > 0) {  // each row takes its place in the ring, then reads it
+    if (ring_ > 0) {  // each row takes its place in the ring, then reads it
       for (int64_t i = 0; i < segment.count; ++i) {
         const int64_t row = segment.row + i, at = state.position + i;
-        Keep(block, row, share, at % s_.window, cache, prepared);
-        cache.seq_len = std::min(at + 1, s_.window);
+        Keep(block, row, share, at % ring_, cache, prepared);
+        cache.seq_len = std::min(at + 1, ring_);
         for (int64_t head = first; head < end; ++head) {
           AttendOne(block, row, head, cache, worker, prepared);
         }
@@ -224,8 +224,16 @@ class Softmax final : public RuntimeMixer {
     for (int64_t head = first; head < end; ++head) {
       for (int64_t i = 0; i < segment.count; ++i) {
         const int64_t row = segment.row + i;
-        cache.seq_len = block.positions[static_cast<size_t>(row)] + 1;
-        AttendOne(block, row, head, cache, worker, prepared);
+        const int64_t seen = block.positions[static_cast<size_t>(row)] + 1;
+        KeyValueCache read = cache;
+        if (s_.window > 0 && seen > s_.window) {
+          read.keys += (seen - s_.window) * cache.key_stride;
+          read.values += (seen - s_.window) * cache.value_stride;
+          read.seq_len = s_.window;
+        } else {
+          read.seq_len = seen;
+        }
+        AttendOne(block, row, head, read, worker, prepared);
       }
     }
   }
@@ -284,6 +292,7 @@ class Softmax final : public RuntimeMixer {
   }
 
   const SoftmaxForm s_;
+  const int64_t ring_;  // tokens of a window held as a ring
   const SoftmaxStepOptions step_;
   std::vector<float> query_norm_, key_norm_;  // [K], or [H K] and [G K]
   std::vector<float> sinks_;                  // [H]

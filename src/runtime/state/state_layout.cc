@@ -34,8 +34,8 @@ StateLayout::StateLayout(const ModelConfig& config, CacheType cache)
         place.type = cache;
         place.numbers = tensor.shape.back();
       }
-      if (tensor.kept > 0) {  // a ring of that many tokens: [rows, kept, W]
-        tensor.shape.insert(tensor.shape.begin() + 1, tensor.kept);
+      if (tensor.ring() > 0) {  // [rows, ring, W]
+        tensor.shape.insert(tensor.shape.begin() + 1, tensor.ring());
         tensor.grows = false;
       }
       place.width = FloatsOf(place, tensor.elements());
