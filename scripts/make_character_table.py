@@ -18,7 +18,7 @@ ALL = "".join(map(chr, POINTS))
 # In the order of UnicodeCategory (src/text/unicode/unicode.h), after kOther.
 CATEGORIES = [r"\p{Lu}|\p{Lt}", r"\p{Ll}", r"\p{Lm}|\p{Lo}", r"\p{M}", r"\p{N}"]
 CATEGORIES += [r"\p{P}", r"\p{S}", r"\s"]
-WORD, DIGIT, PUNCTUATION = 16, 32, 64
+WORD, DIGIT, PUNCTUATION, HAN = 16, 32, 64, 128
 
 
 def matches(pattern: str) -> set[int]:
@@ -55,6 +55,7 @@ def main() -> None:
         (WORD, in_word()),
         (DIGIT, isolated(Digits(individual_digits=True))),
         (PUNCTUATION, isolated(Punctuation("isolated"))),
+        (HAN, matches(r"\p{Han}")),
     ]:
         for point in points:
             flags[point] |= bit

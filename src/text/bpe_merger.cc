@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <utility>
 
 #include "core/error.h"
 
@@ -82,20 +83,26 @@ class RankQueue {
 
 BpeMerger::BpeMerger(std::vector<BpeMerge> merges, int64_t tokens)
     : merges_(std::move(merges)), starts_(static_cast<size_t>(tokens) + 1) {
-  std::vector<int32_t> order(merges_.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
-  std::sort(order.begin(), order.end(), [this](int32_t a, int32_t b) {
-    const BpeMerge& x = merges_[static_cast<size_t>(a)];
-    const BpeMerge& y = merges_[static_cast<size_t>(b)];
-    return std::pair(x.left, x.right) < std::pair(y.left, y.right);
-  });
-  for (const int32_t rank : order) {
-    const BpeMerge& merge = merges_[static_cast<size_t>(rank)];
-    rights_.push_back(merge.right);
-    ranks_.push_back(rank);
+  for (const BpeMerge& merge : merges_) {
     ++starts_[static_cast<size_t>(merge.left) + 1];
   }
   for (size_t t = 1; t < starts_.size(); ++t) starts_[t] += starts_[t - 1];
+  // Right token and rank, those of a left token together.
+  std::vector<std::pair<int32_t, int32_t>> sorted(merges_.size());
+  std::vector<uint32_t> next(starts_.begin(), starts_.end());
+  for (size_t rank = 0; rank < merges_.size(); ++rank) {
+    sorted[next[static_cast<size_t>(merges_[rank].left)]++] = {
+        merges_[rank].right, static_cast<int32_t>(rank)};
+  }
+  for (size_t t = 1; t < starts_.size(); ++t) {
+    std::sort(sorted.begin() + starts_[t - 1], sorted.begin() + starts_[t]);
+  }
+  rights_.reserve(sorted.size());
+  ranks_.reserve(sorted.size());
+  for (const auto& [right, rank] : sorted) {
+    rights_.push_back(right);
+    ranks_.push_back(rank);
+  }
 }
 
 int32_t BpeMerger::RankOf(int32_t left, int32_t right) const {

@@ -142,6 +142,32 @@ KIMI = dict(
     linear_head_dim=3,
     layer_types=["linear_attention", "full_attention"],
 )
+# Vocabularies of all sorts that are small.
+NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)
+SCORES = {
+    "pre": "default",
+    "tokens": ["<unk>", "<s>", "</s>", "<0x41>", "\u2581", "a", "b", "ab", "\u2581a", "<x>", "[P]"],
+    "token_type": [UNKNOWN, CONTROL, CONTROL, BYTE, *[NORMAL] * 5, USER, UNUSED],
+    "scores": [0.0, 0.0, 0.0, 0.0, -1.0, -2.0, -3.0, -0.5, -0.25, -1000.0, -10000.0],
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "unknown_token_id": 0,
+    "add_space_prefix": True,
+}
+VOCABULARIES = {
+    "gpt2": {
+        "pre": "llama-bpe",
+        "tokens": ["a", "b", "c", "ab", "abc", "\u0120", "<s>", "<|im_end|>", "<x>", "[P]", "d"],
+        "token_type": [*[NORMAL] * 6, CONTROL, CONTROL, USER, UNUSED, NORMAL],
+        "merges": ["a b", "ab c"],
+        "bos_token_id": 6,
+        "eos_token_id": 7,
+        "add_eos_token": True,
+    },
+    "llama": SCORES,
+    "t5": {**SCORES, "remove_extra_whitespaces": False, "add_bos_token": True},
+}
+CHAT = "{% for m in messages %}{{ bos_token + m.content }}{% endfor %}"
 # The model of each architecture. Every kind of key that a row reads is in one of them.
 MODELS = [
     ("llama", {**DECODER, "attention_bias": True, "rope_parameters": LLAMA3}),
@@ -191,6 +217,38 @@ MODELS = [
 HYBRIDS = {kind for kind, _ in MODELS[-6:]}
 
 
+def with_vocabulary(path: pathlib.Path, model: str, keys: dict) -> pathlib.Path:
+    """The file again, with keys of a tokenizer and a template."""
+    reader = gguf.GGUFReader(path)
+    out = path.with_suffix(".vocabulary.gguf")
+    writer = gguf.GGUFWriter(out, reader.fields["general.architecture"].contents())
+    for name, field in reader.fields.items():
+        if not name.startswith(("GGUF.", "tokenizer.", "general.architecture")):
+            writer.add_key_value(name, field.contents(), field.types[0])
+    for name, value in {"model": model, **keys}.items():
+        add = {bool: writer.add_bool, int: writer.add_uint32, str: writer.add_string}
+        add.get(type(value), writer.add_array)(f"tokenizer.ggml.{name}", value)
+    writer.add_chat_template(CHAT)
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return out
+
+
+def write_header(path: pathlib.Path, out: pathlib.Path) -> None:
+    reader = gguf.GGUFReader(path)
+    start = int(reader.data_offset)
+    data = path.read_bytes()
+    found = {"data_bytes": len(data) - start, "header": data[:start].hex()}
+    first = reader.tensors[0]
+    if first.name == "rope_freqs.weight":
+        found["data_begin"] = data[start : int(reader.tensors[1].data_offset)].hex()
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
 def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     out = pathlib.Path(__file__).parent / "gguf_headers"
@@ -208,13 +266,11 @@ def main() -> None:
                 gguf_files.write_model(folder, path)
             reader = gguf.GGUFReader(path)
             name = reader.fields["general.architecture"].contents()
-            start = int(reader.data_offset)
-            data = path.read_bytes()
-        found = {"data_bytes": len(data) - start, "header": data[:start].hex()}
-        first = reader.tensors[0]
-        if first.name == "rope_freqs.weight":
-            found["data_begin"] = data[start : int(reader.tensors[1].data_offset)].hex()
-        (out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+            write_header(path, out / f"{name}.json")
+            if name == "qwen2":
+                for model, texts in VOCABULARIES.items():
+                    file = with_vocabulary(path, model, texts)
+                    write_header(file, out / f"vocabulary_{model}.json")
 
 
 if __name__ == "__main__":

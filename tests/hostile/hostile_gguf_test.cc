@@ -21,6 +21,7 @@
 #include "runtime/model/convert.h"
 #include "runtime/model/verify.h"
 #include "runtime/session/loaded_model.h"
+#include "text/template/chat_format.h"
 #include "weights/gguf/gguf_file.h"
 
 namespace tarn {
@@ -105,6 +106,22 @@ class HostileGguf : public ::testing::Test {
         << last_;
     EXPECT_NE(last_.find(path_), std::string::npos) << last_;
   }
+  // Texts that vocabularies of the headers know, and ids that have none.
+  void UseTexts(const Tokenizer& tokenizer, const ModelPath& path) const {
+    EncodeOptions options;
+    options.allow_special = options.add_special = true;
+    for (const char* text : {"abc ab", "A<x>\xFF <s>", "0 1 2"}) {
+      const auto ids = tokenizer.Encode(text, options);
+      if (ids.ok()) tokenizer.DecodeText(ids.value(), false);
+    }
+    for (int32_t id = 0; id < std::min<int64_t>(tokenizer.vocab_size(), 20);
+         ++id) {
+      std::string text;
+      tokenizer.Decode(id, text);
+    }
+    const auto format = ChatFormat::Open(path);
+    if (!format.ok()) ExpectLine(format.error());
+  }
   bool UseModel() const {
     const ModelPath path(path_);
     const VerifyReport report = VerifyModel(path);
@@ -121,6 +138,7 @@ class HostileGguf : public ::testing::Test {
     const std::vector<int32_t> tokens = {0, 1, 2};
     std::vector<float> logits(static_cast<size_t>(model.n_outputs()));
     model.Prefill(state, tokens, logits.data());
+    UseTexts(opened.value().tokenizer, path);
     return true;
   }
 };

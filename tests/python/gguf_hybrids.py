@@ -1,6 +1,7 @@
 """GGUF files of hybrids whose layers differ by their heads of keys, by the rules of llama.cpp's
 converter (conversion/nemotron.py, lfm2.py, jamba.py, kimi_linear.py of llama-cpp-python
-0.3.36). Nothing of tarn's takes part. Imports torch and gguf: for test files that skip first.
+0.3.36). Nothing of tarn's takes part. The rules are among those of gguf_files.RULES. Imports
+torch and gguf: for test files that skip first.
 
 convert_hf_to_gguf.py itself gives the same: test_gguf_hybrids.py runs it where TARN_LLAMA_CPP
 names a folder of llama.cpp's sources."""
@@ -9,6 +10,7 @@ import json
 import re
 
 import gguf
+import gguf_files
 import gguf_recurrent as recurrent
 import safetensors.torch
 import torch
@@ -243,15 +245,36 @@ def config_of(folder):
     return json.loads((folder / "config.json").read_text())
 
 
-def tensors_of(folder):
+def tensors_of(c, weights):
     """The file's tensors, float32, by their names."""
-    c = config_of(folder)
-    weights = safetensors.torch.load_file(folder / "model.safetensors")
     names = gguf.get_tensor_name_map(architecture(c), 64)
     _, change = FAMILIES[c["model_type"]]
     return {
         recurrent.file_name(names, name): x.float().contiguous() for name, x in change(c, weights)
     }
+
+
+def file_tensors(folder):
+    return tensors_of(config_of(folder), safetensors.torch.load_file(folder / "model.safetensors"))
+
+
+def rule(c, tensors):
+    """Of gguf_files.RULES."""
+    name = gguf.MODEL_ARCH_NAMES[architecture(c)]
+    writer = gguf.GGUFWriter(None, name)
+    keys, _ = FAMILIES[c["model_type"]]
+    keys(writer, c)
+    real = gguf.GGUFValueType.FLOAT32
+    found = {
+        key.removeprefix(f"{name}."): float(value.value) if value.type == real else value.value
+        for key, value in writer.kv_data[0].items()
+        if key.startswith(f"{name}.")
+    }
+    weights = {key: torch.from_numpy(tensor) for key, tensor in tensors.items()}
+    return name, found, {key: x.numpy() for key, x in tensors_of(c, weights).items()}
+
+
+gguf_files.RULES.update({kind: rule for kind in FAMILIES})
 
 
 def stored_type(name, x, kind):
@@ -267,7 +290,7 @@ def convert(folder, path, kind=gguf.GGMLQuantizationType.F32, edit=None):
     writer = gguf.GGUFWriter(path, gguf.MODEL_ARCH_NAMES[architecture(c)])
     keys, _ = FAMILIES[c["model_type"]]
     keys(writer, c)
-    tensors = tensors_of(folder)
+    tensors = file_tensors(folder)
     if edit is not None:
         edit(writer.kv_data[0], tensors)
     for name, x in tensors.items():

@@ -25,6 +25,16 @@ PATTERNS = {
     "o200k": f"{BEFORE}{UPPER}*{LOWER}+{SHORT}?|{BEFORE}{UPPER}+{LOWER}*{SHORT}?|"
     + ENDING.replace(r"[\r\n]*|", r"[\r\n/]*|"),
 }
+PATTERNS["tekken"] = PATTERNS["o200k"].replace(f"{SHORT}?", "").replace("{1,3}", "")
+NO_HAN = r"&&[^\p{Han}]]"
+PATTERNS["kimi"] = (
+    r"[\p{Han}]+|"
+    + "|".join(
+        f"{BEFORE}{UPPER[:-1]}{NO_HAN}{first}{LOWER[:-1]}{NO_HAN}{then}{SHORT}?"
+        for first, then in ("*+", "+*")
+    )
+    + f"|{ENDING}"
+)
 DEEPSEEK = [
     r"\p{N}{1,3}",
     "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",

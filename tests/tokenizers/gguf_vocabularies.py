@@ -18,6 +18,8 @@ PRE = {
     "qwen2": "qwen2",
     "qwen35": "qwen35",
     "o200k": "gpt-4o",
+    "tekken": "tekken",
+    "kimi": "kimi-k2",
     "deepseek": "deepseek-v3",
     "starcoder": "refact",
     "falcon": "falcon",

@@ -26,7 +26,13 @@ Result<Tokenizer> OpenTokenizer(const ModelPath& model,
   }
   Result<Tokenizer> tokenizer = Tokenizer::OpenAlone(model);
   if (!tokenizer.ok()) return tokenizer;
-  if (auto error = tokenizer.value().CheckFits(config)) return *error;
+  if (auto error = tokenizer.value().CheckFits(config)) {
+    if (!model.HasVocabulary()) return *error;
+    return FormatError(StrCat(model.path(), ": tokenizer.ggml.tokens"),
+                       StrCat("at most ", config.vocab_size,
+                              " tokens, the rows of the embedding"),
+                       StrCat(tokenizer.value().vocab_size()));
+  }
   return tokenizer;
 }
 

@@ -22,8 +22,14 @@ const NamedSplitter& SplitterOfKeys(const VocabularyKeys& keys) {
 }
 
 std::vector<BpeMerge> TakeMerges(const VocabularyKeys& keys,
+                                 const TextIndex& index,
                                  const std::vector<std::string>& tokens) {
-  const TextIndex index({tokens.begin(), tokens.end()});
+  // Padding at the end has an id, but no token.
+  const auto find = [&](std::string_view text) {
+    const int32_t id = index.Find(text);
+    const auto at = static_cast<size_t>(id);
+    return id >= 0 && at < tokens.size() && !tokens[at].empty() ? id : -1;
+  };
   std::vector<BpeMerge> merges;
   merges.reserve(keys.merges.size());
   std::string result;
@@ -39,8 +45,7 @@ std::vector<BpeMerge> TakeMerges(const VocabularyKeys& keys,
     const std::string_view left = text.substr(0, space);
     const std::string_view right = text.substr(space + 1);
     result.assign(left).append(right);
-    const BpeMerge merge = {index.Find(left), index.Find(right),
-                            index.Find(result)};
+    const BpeMerge merge = {find(left), find(right), find(result)};
     if (merge.left < 0 || merge.right < 0 || merge.result < 0) {
       refuse("two tokens that make a token");
     }
@@ -54,7 +59,7 @@ std::vector<BpeMerge> TakeMerges(const VocabularyKeys& keys,
 Tokenizer ReadBytePairs(const VocabularyKeys& keys) {
   const NamedSplitter& splitter = SplitterOfKeys(keys);
   PipelineDefinition definition;
-  TakeTokens(keys, kMostByteLevelBytes, definition);
+  const TextIndex index = TakeTokens(keys, kMostByteLevelBytes, definition);
   TakeEnds(keys, splitter.adds_bos, /*adds_eos=*/false, definition);
   const nlohmann::json decoder = {{"type", "ByteLevel"},
                                   {"add_prefix_space", false},
@@ -74,7 +79,7 @@ Tokenizer ReadBytePairs(const VocabularyKeys& keys) {
   definition.decoders = ReadDecoders({&decoder, ""});
   definition.bpe.bytes = true;
   definition.bpe.ignore_merges = splitter.ignore_merges;
-  definition.merges = TakeMerges(keys, definition.tokens);
+  definition.merges = TakeMerges(keys, index, definition.tokens);
   return KeyedPipeline(std::move(definition));
 }
 

@@ -97,10 +97,10 @@ size_t TokensInUse(const VocabularyKeys& keys) {
   return count;
 }
 
-void TakeTokens(const VocabularyKeys& keys, size_t most_bytes,
-                PipelineDefinition& definition, bool keeps_unused) {
+TextIndex TakeTokens(const VocabularyKeys& keys, size_t most_bytes,
+                     PipelineDefinition& definition, bool keeps_unused) {
   const size_t count = TokensInUse(keys);
-  const TextIndex index({keys.tokens.begin(), keys.tokens.end()});
+  TextIndex index(keys.tokens);
   if (const auto [one, other] = index.twice(); one >= 0) {
     RefuseKey("tokens", "each token once",
               StrCat("ids ", one, " and ", other, " with one text"));
@@ -128,6 +128,7 @@ void TakeTokens(const VocabularyKeys& keys, size_t most_bytes,
     added.in_vocabulary = true;
     definition.added.push_back(std::move(added));
   }
+  return index;
 }
 
 void TakeEnds(const VocabularyKeys& keys, bool adds_bos, bool adds_eos,

@@ -39,9 +39,10 @@ TokenType TypeOfToken(const VocabularyKeys& keys, size_t id);
 size_t TokensInUse(const VocabularyKeys& keys);
 
 /// Fills in tokens and added tokens by the types. most_bytes: of a token.
-/// keeps_unused: unused ones stand for their texts.
-void TakeTokens(const VocabularyKeys& keys, size_t most_bytes,
-                PipelineDefinition& definition, bool keeps_unused = false);
+/// keeps_unused: unused ones stand for their texts. Returns ids by the texts of
+/// all tokens, unused ones too, which refers to the keys.
+TextIndex TakeTokens(const VocabularyKeys& keys, size_t most_bytes,
+                     PipelineDefinition& definition, bool keeps_unused = false);
 /// The beginning and the end of a text as the definition's post_processor.
 void TakeEnds(const VocabularyKeys& keys, bool adds_bos, bool adds_eos,
               PipelineDefinition& definition);

@@ -336,7 +336,7 @@ TEST(KeyedTokenizer, RefusesByKey) {
   const std::vector<Case> cases = {
       {BytePairs, [](Keys& k) { k.keys.model = "bert"; }, ".model"},
       {BytePairs, [](Keys& k) { k.keys.model = ""; }, ".model"},
-      {BytePairs, [](Keys& k) { k.keys.pre = "tekken"; }, ".pre"},
+      {BytePairs, [](Keys& k) { k.keys.pre = "bloom"; }, ".pre"},
       {BytePairs, [](Keys& k) { k.keys.pre = ""; }, ".pre"},
       {BytePairs, [](Keys& k) { k.tokens.clear(); }, ".tokens"},
       {BytePairs, [](Keys& k) { k.keys.types.pop_back(); }, ".token_type"},

@@ -73,6 +73,8 @@ std::vector<NamedSplitter> MakeSplitters() {
       {{"falcon"}, falcon},
       {{"gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"},
        PatternSteps(kO200kPattern)},
+      {{"tekken"}, PatternSteps(kTekkenPattern), true, true},
+      {{"kimi-k2"}, PatternSteps(kKimiK2Pattern)},
       {{"deepseek-v3", "hunyuan-dense", "joyai-llm", "hy_v4"}, deepseek},
   };
 }

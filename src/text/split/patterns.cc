@@ -15,6 +15,8 @@ constexpr SplitPattern kSplitPatterns[] = {
     {"Qwen 2's", kQwen2Pattern, Qwen2PieceBytes},
     {"Qwen 3.5's", kQwen35Pattern, Qwen35PieceBytes},
     {"o200k's", kO200kPattern, O200kPieceBytes},
+    {"Tekken's", kTekkenPattern, TekkenPieceBytes},
+    {"Kimi K2's", kKimiK2Pattern, KimiK2PieceBytes},
     {"DeepSeek-V3's numbers", kThreeNumbersPattern, ThreeNumbersPieceBytes,
      false},
     {"DeepSeek-V3's Han and Kana", kHanKanaPattern, HanKanaPieceBytes, false},

@@ -15,7 +15,7 @@ constexpr uint32_t kRuns[] = {
 #include "text/unicode/character_table.inc"
 };
 constexpr uint8_t kCategoryBits = 15, kWordBit = 16, kDigitBit = 32,
-                  kPunctuationBit = 64;
+                  kPunctuationBit = 64, kHanBit = 128;
 constexpr size_t kRunCount = std::size(kRuns);
 
 // The last run that begins at or before a multiple of 256.
@@ -49,8 +49,13 @@ constexpr Character CharacterOf(uint32_t flags) {
     default:
       break;
   }
-  return {kind,     (flags & kWordBit) != 0,  1,
-          category, (flags & kDigitBit) != 0, (flags & kPunctuationBit) != 0};
+  return {kind,
+          (flags & kWordBit) != 0,
+          1,
+          category,
+          (flags & kDigitBit) != 0,
+          (flags & kPunctuationBit) != 0,
+          (flags & kHanBit) != 0};
 }
 
 // The scripts of two-byte characters alternate between cases, so that their

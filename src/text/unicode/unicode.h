@@ -31,6 +31,7 @@ struct Character {
   UnicodeCategory category = UnicodeCategory::kOther;
   bool digit = false;        // what the step "Digits" cuts out
   bool punctuation = false;  // what the step "Punctuation" cuts out
+  bool han = false;          // \p{Han}
 };
 
 /// The class of a code point by character_table.inc, which holds what the

@@ -169,7 +169,7 @@ def folders(tmp_path_factory):
 def assert_file_as_converted(path, folder):
     """A file of tarn's has the names, shapes and, within roundings, numbers of the
     converter's."""
-    wanted = hybrids.tensors_of(folder)
+    wanted = hybrids.file_tensors(folder)
     given = {tensor.name: tensor for tensor in gguf.GGUFReader(path).tensors}
     # Without biases a published convolution has some of 0 where tarn writes it.
     assert {name for name in set(given) - set(wanted) if not name.endswith("conv1d.bias")} == set()

@@ -184,7 +184,7 @@ def test_what_gguf_cannot_hold_is_left_out_by_name(tmp_path):
 
 
 BROKEN = [
-    ("pre", "tekken", "tokenizer.ggml.pre: want a splitter"),
+    ("pre", "bloom", "tokenizer.ggml.pre: want a splitter"),
     ("model", "wordpiece", "tokenizer.ggml.model: want gpt2, llama, t5, rwkv"),
     ("tokens", ["a"], "tokenizer.ggml.token_type: want one for each of 1 tokens"),
     ("merges", ["a b c"], "tokenizer.ggml.merges.0.: want two tokens with one space"),
