@@ -41,9 +41,11 @@ def _with_tokenizer(folder, keys, at):
 
 def _convert(conversion, folder, kind, out):
     """One file, by the converter's class for the directory."""
-    # transformers' classes drop keys of published files that the converter wants.
-    keys = conversion.ModelBase.load_hparams(folder, False)
-    keys |= json.loads((folder / "config.json").read_text())
+    # transformers' classes drop keys of published files that the converter wants. Their
+    # defaults for Nemotron-H make a model with experts of every one.
+    keys = json.loads((folder / "config.json").read_text())
+    if keys["model_type"] != "nemotron_h":
+        keys = conversion.ModelBase.load_hparams(folder, False) | keys
     name = conversion.get_model_architecture(keys, conversion.ModelType.TEXT)
     made = conversion.get_model_class(name)
 

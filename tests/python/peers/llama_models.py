@@ -133,13 +133,38 @@ class Case:
         return f"{self.architecture}-{self.special}"
 
 
-def _of(architecture, kind, special, **keys):
-    """A model of transformers' class."""
+def _of(architecture, kind, special, edit=None, **keys):
+    """A model of transformers' class. edit(config): what published files write, where that
+    differs from what transformers 5 writes."""
 
     def make(folder):
         published.random_model(kind, keys).save_pretrained(folder)
+        if edit is not None:
+            path = folder / "config.json"
+            config = json.loads(path.read_text())
+            edit(config)
+            path.write_text(json.dumps(config))
 
     return Case(architecture, special, make)
+
+
+def _granite(config):
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [names[one] for one in config["layer_types"]]
+    if config["num_local_experts"] == 0:
+        config["num_experts_per_tok"] = 0
+
+
+def _nemotron(config):
+    signs = {"linear_attention": "M", "full_attention": "*", "mlp": "-"}
+    kinds = config.pop("layers_block_type")
+    config["hybrid_override_pattern"] = "".join(signs[one] for one in kinds)
+    config["num_hidden_layers"] = len(kinds)
+    config["time_step_min"] = 0.0  # the least step, of which a file says nothing
+    experts = ("moe", "expert", "mtp", "n_group", "topk", "routed", "nextn")
+    for key in [key for key in config if any(part in key for part in experts)]:
+        if key != "n_groups":
+            del config[key]
 
 
 def _kimi(special, **keys):
@@ -159,7 +184,8 @@ def _kimi(special, **keys):
             "full_attn_layers": [i + 1 for i, one in enumerate(kinds) if one == "full_attention"],
             "kda_layers": [i + 1 for i, one in enumerate(kinds) if one != "full_attention"],
         }
-        path.write_text(json.dumps(config | {"first_k_dense_replace": dense}))
+        config |= {"first_k_dense_replace": dense, "moe_router_activation_func": "sigmoid"}
+        path.write_text(json.dumps(config))
         path = folder / "model.safetensors"
         tensors = {
             re.sub(r"block_sparse_moe\.(\w+_proj)", r"mlp.\1", name): tensor
@@ -197,26 +223,28 @@ CASES = [
     _of("qwen2", "qwen2", "grouped", **DECODER),
     _of("qwen3", "qwen3", "wide", **DECODER, head_dim=32),
     _of("gemma3", "gemma3_text", "windows", **{**DECODER, "num_hidden_layers": 7}, head_dim=16,
-        sliding_window=32),
+        query_pre_attn_scalar=16, sliding_window=32),
     _of("mamba", "mamba", "plain", **MAMBA, state_size=16),
-    _of("mamba", "falcon_mamba", "falcon", **MAMBA, state_size=16),
+    _of("mamba", "falcon_mamba", "falcon", **MAMBA, state_size=16, mixer_rms_eps=1e-5),
     _of("mamba2", "mamba2", "one-group", **MAMBA2, n_groups=1),
     _of("mamba2", "mamba2", "groups-tied", **MAMBA2, n_groups=2, tie_word_embeddings=True),
-    _of("qwen35", "qwen3_5_text", "twice-values", **QWEN),
+    _of("qwen35", "qwen3_5_text", "twice-values", **QWEN, rope_parameters=MROPE),
     _of("qwen35", "qwen3_5_text", "tied-sections", **{**QWEN, "linear_num_key_heads": 4},
         tie_word_embeddings=True, rope_parameters=MROPE),
-    _of("qwen35moe", "qwen3_5_moe_text", "experts", **QWEN, **SHARED),
+    _of("qwen35moe", "qwen3_5_moe_text", "experts", **QWEN, **SHARED,
+        rope_parameters=MROPE),
     _of("qwen3next", "qwen3_next", "experts", **QWEN, **SHARED),
     _rwkv7("plain"),
     _of("falcon-h1", "falcon_h1", "factors", **FALCON),
-    _of("falcon-h1", "falcon_h1", "norm", **FALCON, mamba_rms_norm=True, mamba_n_groups=2),
-    _of("granitehybrid", "granitemoehybrid", "dense", **GRANITE),
-    _of("granitehybrid", "granitemoehybrid", "experts-rotary",
-        **{**GRANITE, "num_local_experts": 6}, num_experts_per_tok=2, mamba_n_groups=2,
-        position_embedding_type="rope"),
+    _of("falcon-h1", "falcon_h1", "norm", **FALCON, mamba_rms_norm=True, mamba_n_groups=2,
+        mamba_norm_before_gate=False),
+    _of("granitehybrid", "granitemoehybrid", "dense", _granite, **GRANITE),
+    _of("granitehybrid", "granitemoehybrid", "experts", _granite,
+        **{**GRANITE, "num_local_experts": 6}, num_experts_per_tok=2),
     _of("granitehybrid", "bamba", "bamba", **DECODER, mamba_n_heads=8, mamba_d_head=16,
-        mamba_d_state=16, mamba_n_groups=2, attn_layer_indices=[1]),
-    _of("nemotron_h", "nemotron_h", "dense", **NEMOTRON),
+        mamba_d_state=16, mamba_n_groups=1, attn_layer_indices=[1],
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=1.0)),
+    _of("nemotron_h", "nemotron_h", "dense", _nemotron, **NEMOTRON),
     _of("lfm2", "lfm2", "plain", **LFM2),
     _of("lfm2moe", "lfm2_moe", "experts", **LFM2_MOE),
     _of("jamba", "jamba", "experts", **JAMBA),

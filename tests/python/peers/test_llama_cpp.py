@@ -19,6 +19,7 @@ runtime = pytest.importorskip("tarn.runtime", exc_type=ImportError)
 llama = importlib.import_module("llama_process")
 if llama.missing():
     pytest.skip(f"llama.cpp: {llama.missing()}", allow_module_level=True)
+programs = importlib.import_module("programs")
 published = importlib.import_module("published")
 difference = importlib.import_module("published_ways").difference
 CASES = importlib.import_module("llama_models").CASES
@@ -49,27 +50,27 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def server():
-    with llama.Process() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
-def theirs(made, server):
-    """A function: llama.cpp's logits of a case, [tokens, vocabulary], computed once."""
+def theirs(made):
+    """A function: llama.cpp's logits of a case, [tokens, vocabulary], computed once, by a
+    process of its own: an assertion that fails there ends it."""
     kept = {}
 
     def logits(name):
         if name not in kept:
             folder, file, error = made[name]
             assert error is None, error
-            server.ask("open", file=str(file), threads=1)
-            server.ask("start", tokens=256, kv="f32")
-            server.ask("logits", tokens=TOKENS.tolist(), out=str(folder / "logits.npy"))
-            kept[name] = np.load(folder / "logits.npy")
+            kept[name] = run_by_llama(file, folder / "logits.npy")
         return kept[name]
 
     return logits
+
+
+def run_by_llama(file, out):
+    with llama.Process() as server:
+        server.ask("open", file=str(file), threads=1)
+        server.ask("start", tokens=256, kv="f32")
+        server.ask("logits", tokens=TOKENS.tolist(), out=str(out))
+    return np.load(out)
 
 
 def scored(path):
@@ -101,6 +102,16 @@ def test_a_file_gives_the_distributions_of_llama_cpp(name, made, theirs):
     assert found["KL"] < MOST_KL, found
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_exported_directory_runs_in_llama_cpp(name, made, tmp_path):
+    folder, out = made[name][0], tmp_path / "exported.gguf"
+    words = ["export", folder, "--to", "gguf", "--type", "f32", "--out", out]
+    done = subprocess.run([programs.BUILD / "tarn", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = difference(scored(folder), run_by_llama(out, tmp_path / "logits.npy"))
+    assert found["KL"] < MOST_KL, found
+
+
 def test_another_model_is_told_apart(made, theirs):
     """The bound is no formality: the weights of one layer moved a little fail it."""
     folder = made["llama-grouped"][0]
@@ -119,24 +130,20 @@ if __name__ == "__main__":  # every difference, and transformers' from llama.cpp
             return pathlib.Path(tempfile.mkdtemp(prefix=name))
 
     folders = made.__wrapped__(Folders())
-    with llama.Process() as process:
-        of = theirs.__wrapped__(folders, process)
-        for name in NAMES:
-            row = {"case": name}
+    of = theirs.__wrapped__(folders)
+    for name in NAMES:
+        row = {"case": name}
+        try:
+            wanted = of(name)
+        except (AssertionError, RuntimeError) as error:
+            row["llama.cpp"] = str(error)[:300]
+        else:
+            row["tarn"] = difference(scored(folders[name][0]), wanted)
             try:
-                wanted = of(name)
-            except (AssertionError, RuntimeError) as error:
-                row["llama.cpp"] = str(error)[:300]
-            else:
-                row["tarn"] = difference(scored(folders[name][0]), wanted)
-                with_class = transformers.AutoConfig
-                try:
-                    model = transformers.AutoModelForCausalLM.from_pretrained(
-                        folders[name][0], dtype=torch.float32
-                    ).eval()
-                    row["transformers"] = difference(
-                        published.definer_logits(model, TOKENS), wanted
-                    )
-                except (ValueError, KeyError) as error:
-                    row["transformers"] = str(error)[:100]
-            print(json.dumps(row), flush=True)
+                model = transformers.AutoModelForCausalLM.from_pretrained(
+                    folders[name][0], dtype=torch.float32
+                ).eval()
+                row["transformers"] = difference(published.definer_logits(model, TOKENS), wanted)
+            except (ValueError, KeyError) as error:
+                row["transformers"] = str(error)[:100]
+        print(json.dumps(row), flush=True)
