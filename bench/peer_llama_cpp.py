@@ -263,7 +263,8 @@ def opened(file, threads, tokens=10):
     params.n_ctx, params.n_batch, params.n_ubatch = 512, BATCH, UBATCH
     params.n_threads = params.n_threads_batch = threads
     context = c.llama_init_from_model(server.model, params)
-    if c.llama_decode(context, c.llama_batch_get_one(token_ids(tokens, server.vocab), tokens)):
+    ids = token_ids(tokens, server.vocab)  # the batch points to it
+    if c.llama_decode(context, c.llama_batch_get_one(ids, tokens)):
         raise LlamaError(f"{file}: want logits")
     c.llama_synchronize(context)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
