@@ -253,6 +253,9 @@ def test_the_converter_itself_gives_the_same(kind, keys, runs, tmp_path):
     ours = files.read_tensors(hybrids.convert(tmp_path / "model", tmp_path / "ours.gguf"))
     as_converter_reads(tmp_path / "model")
     as_converter_names(tmp_path / "model")
+    config = hybrids.config_of(tmp_path / "model")
+    if kind == "nemotron_h" and config["mamba_num_heads"] * config["mamba_head_dim"] % 64:
+        pytest.skip("the converter wants an inner size that is a multiple of 64")
     theirs_file = files.convert(tmp_path / "model", tmp_path / "theirs.gguf")
     theirs = files.read_tensors(theirs_file)
     assert set(ours) == set(theirs)
