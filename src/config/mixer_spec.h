@@ -32,8 +32,9 @@ enum class Precision { kGroups, kByte, kFloat };
 /// The name of a tensor of the weight file, and how it may be held.
 using NamedPrecision = std::pair<std::string, Precision>;
 
-/// Windows of up to this many tokens are held as rings, all of whose memory a new
-/// state has; the rows of larger ones grow with the text, as those of a cache.
+/// Windows of up to this many tokens are held as rings, all of whose memory a
+/// new state has; the rows of larger ones grow with the text, as those of a
+/// cache.
 inline constexpr int64_t kLargestRing = 4096;
 
 /// One tensor that a layer carries from token to token, for one sequence. What

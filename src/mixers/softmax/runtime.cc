@@ -152,8 +152,7 @@ class Softmax final : public RuntimeMixer {
   const float* FullRow(MixerBlock& block, int worker) const {
     float* to =
         block.Scratch(worker) +
-        RowStride(ring_ > 0 ? ring_
-                            : block.segments.front().state->capacity());
+        RowStride(ring_ > 0 ? ring_ : block.segments.front().state->capacity());
     PrepareFull(block, 0, to);
     return to;
   }
@@ -178,9 +177,8 @@ class Softmax final : public RuntimeMixer {
   // tokens.
   const float* Head(const SequenceState& state, int64_t layer,
                     SoftmaxTensor tensor, int64_t head, int64_t words) const {
-    return ring_ > 0
-               ? state.Tensor(layer, tensor) + head * ring_ * words
-               : state.Row(layer, tensor, head);
+    return ring_ > 0 ? state.Tensor(layer, tensor) + head * ring_ * words
+                     : state.Row(layer, tensor, head);
   }
 
   // The segment's rows, each over the keys up to its own.
