@@ -120,6 +120,7 @@ def _granite(transformers, quick):
     config = transformers.GraniteMoeHybridConfig(
         **sizes,
         **_TOKENS,
+        intermediate_size=sizes["shared_intermediate_size"],
         layer_types=["attention" if i in attention else "mamba" for i in range(depth)],
         num_local_experts=0,
         num_experts_per_tok=0,
@@ -232,7 +233,17 @@ def folder(name, quick=False):
     torch.manual_seed(1)
     model = _MAKERS[name](transformers, quick)
     model.save_pretrained(path, max_shard_size="20GB")
+    if name.startswith("granite"):
+        _name_layers(path / "config.json")
     return path
+
+
+def _name_layers(file):
+    """As published files name them, which llama.cpp's converter wants."""
+    config = json.loads(file.read_text())
+    names = {"linear_attention": "mamba", "full_attention": "attention"}
+    config["layer_types"] = [names.get(one, one) for one in config["layer_types"]]
+    file.write_text(json.dumps(config))
 
 
 def shapes(path):

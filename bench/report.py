@@ -393,13 +393,18 @@ def _limits_line(table):
     return "Machine limits in these runs: " + ", ".join(parts) + "."
 
 
-def _draw(target, tables, folder):
-    """Draws the figures of a target and removes all others of it."""
-    drawn = {
+def drawn_figures(target, tables):
+    """{file name: bytes} of a target's figures."""
+    return {
         f"{target.lower()}-{plot['name']}.svg": plots.draw(plot)
         for table in tables.values()
         for plot in table["plots"]
     } | race_page.draw(target, tables)
+
+
+def _draw(target, tables, folder):
+    """Draws the figures of a target and removes all others of it."""
+    drawn = drawn_figures(target, tables)
     for name, svg in drawn.items():
         (folder / name).write_bytes(svg)
     for path in folder.glob(f"{target.lower()}-*.svg"):
