@@ -167,15 +167,14 @@ TEST_F(HostileGguf, EveryByteBeforeTheData) {
       const auto old = static_cast<uint8_t>(original.header[at]);
       const uint8_t values[] = {static_cast<uint8_t>(old ^ 1 << rng.Below(8)),
                                 static_cast<uint8_t>(rng.Below(256)), 0xFF};
-      for (size_t v = 0; v < (kAll ? 3u : 1u); ++v) {
-        SCOPED_TRACE(::testing::Message() << name << ", byte " << at << ": "
-                                          << static_cast<int>(values[v]));
-        std::string bytes = original.file;
-        bytes[at] = static_cast<char>(values[v]);
-        Put(bytes);
-        (Use() ? used : refused) += 1;
-        if (HasFailure()) return;
-      }
+      const uint8_t value = values[at % std::size(values)];
+      SCOPED_TRACE(::testing::Message()
+                   << name << ", byte " << at << ": " << int{value});
+      std::string bytes = original.file;
+      bytes[at] = static_cast<char>(value);
+      Put(bytes);
+      (Use() ? used : refused) += 1;
+      if (HasFailure()) return;
     }
   }
   EXPECT_GT(refused, 50);
