@@ -201,15 +201,20 @@ def test_an_interrupt_ends_the_answer_alone(tarn_program, folder):
         assert run.returncode == 128 + signal.SIGTERM
 
 
+def _wait_until_it_reads(run):
+    """Until it sleeps, as it does when it waits for a message."""
+    stat = pathlib.Path(f"/proc/{run.pid}/stat")
+    while stat.read_text().rsplit(")")[1].split()[0] != "S":
+        time.sleep(0.01)
+
+
 def test_an_interrupt_at_the_prompt_ends_a_script(tarn_program, folder):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with _started(tarn_program, folder / "thinks", **pipes) as run:
         run.stdin.write(b"Hi\n")
         run.stdin.flush()
         assert run.stdout.read(7) == b"ab\n\ncd\n"
-        stat = pathlib.Path(f"/proc/{run.pid}/stat")
-        while stat.read_text().rsplit(")")[1].split()[0] != "S":
-            time.sleep(0.01)  # until it waits for a message
+        _wait_until_it_reads(run)
         run.send_signal(signal.SIGINT)
         run.communicate()
         assert run.returncode == 130
@@ -239,6 +244,7 @@ def test_on_a_terminal(tarn_program, folder):
         # Faults do not end it, nor does an interrupt at the prompt.
         os.write(terminal, b"/nothing\n")
         assert b"want a command" in _screen(terminal, b"> $")
+        _wait_until_it_reads(run)
         run.send_signal(signal.SIGINT)
         assert b"Ctrl-D ends" in _screen(terminal, b"ends\\.\r\n> $")
         os.write(terminal, b"/quit\n")
