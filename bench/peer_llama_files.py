@@ -41,8 +41,8 @@ def _with_tokenizer(folder, keys, at):
 
 def _convert(conversion, folder, kind, out):
     """One file, by the converter's class for the directory."""
-    # transformers' classes drop keys of published files that the converter wants. Their
-    # defaults for Nemotron-H make a model with experts of every one.
+    # transformers' classes drop keys of published files that the converter wants, and the
+    # class of Nemotron-H adds the keys of experts to dense models.
     keys = json.loads((folder / "config.json").read_text())
     if keys["model_type"] != "nemotron_h":
         keys = conversion.ModelBase.load_hparams(folder, False) | keys

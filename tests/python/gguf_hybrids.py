@@ -260,18 +260,8 @@ def file_tensors(folder):
 
 def rule(c, tensors):
     """Of gguf_files.RULES."""
-    name = gguf.MODEL_ARCH_NAMES[architecture(c)]
-    writer = gguf.GGUFWriter(None, name)
     keys, _ = FAMILIES[c["model_type"]]
-    keys(writer, c)
-    real = gguf.GGUFValueType.FLOAT32
-    found = {
-        key.removeprefix(f"{name}."): float(value.value) if value.type == real else value.value
-        for key, value in writer.kv_data[0].items()
-        if key.startswith(f"{name}.")
-    }
-    weights = {key: torch.from_numpy(tensor) for key, tensor in tensors.items()}
-    return name, found, {key: x.numpy() for key, x in tensors_of(c, weights).items()}
+    return recurrent.file_of(architecture(c), keys, tensors_of, c, tensors)
 
 
 gguf_files.RULES.update({kind: rule for kind in FAMILIES})

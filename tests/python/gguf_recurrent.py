@@ -410,9 +410,9 @@ def convert(folder, path, kind=gguf.GGMLQuantizationType.F32, edit=None, **chang
     return path
 
 
-def rule(c, tensors):
-    """Of gguf_files.RULES."""
-    arch, keys, _ = FAMILIES[c["model_type"]]
+def file_of(arch, keys, tensors_of, c, tensors):
+    """What a rule of gguf_files.RULES gives: name, keys and tensors of the file, from the
+    functions of a family."""
     name = gguf.MODEL_ARCH_NAMES[arch]
     writer = gguf.GGUFWriter(None, name)
     keys(writer, c)
@@ -424,6 +424,12 @@ def rule(c, tensors):
     }
     weights = {key: torch.from_numpy(tensor) for key, tensor in tensors.items()}
     return name, found, {key: x.numpy() for key, x in tensors_of(c, weights).items()}
+
+
+def rule(c, tensors):
+    """Of gguf_files.RULES."""
+    arch, keys, _ = FAMILIES[c["model_type"]]
+    return file_of(arch, keys, tensors_of, c, tensors)
 
 
 gguf_files.RULES.update({kind: rule for kind in FAMILIES})

@@ -48,8 +48,12 @@ class Softmax final : public RuntimeMixer {
   int64_t WorkerFloats(const MixerBlock& block) const override {
     int64_t most = ring_;
     for (const Segment& s : block.segments) {
-      if (ring_ > 0 && s.state != nullptr) break;
-      most = std::max(most, s.state != nullptr ? s.state->capacity() : s.count);
+      if (s.state == nullptr) {
+        most = std::max(
+            most, s_.context > 0 ? std::min(s_.context, s.count) : s.count);
+      } else if (ring_ == 0) {
+        most = std::max(most, s.state->capacity());
+      }
     }
     return RowStride(most) + (s_.norm == HeadNorm::kFull
                                   ? RowStride(s_.queries() + s_.keys())
@@ -223,14 +227,12 @@ class Softmax final : public RuntimeMixer {
       for (int64_t i = 0; i < segment.count; ++i) {
         const int64_t row = segment.row + i;
         const int64_t seen = block.positions[static_cast<size_t>(row)] + 1;
+        const int64_t left =  // tokens that are out of the window
+            s_.window > 0 ? std::max<int64_t>(seen - s_.window, 0) : 0;
         KeyValueCache read = cache;
-        if (s_.window > 0 && seen > s_.window) {
-          read.keys += (seen - s_.window) * cache.key_stride;
-          read.values += (seen - s_.window) * cache.value_stride;
-          read.seq_len = s_.window;
-        } else {
-          read.seq_len = seen;
-        }
+        read.keys += left * cache.key_stride;
+        read.values += left * cache.value_stride;
+        read.seq_len = seen - left;
         AttendOne(block, row, head, read, worker, prepared);
       }
     }

@@ -51,8 +51,8 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def theirs(made):
-    """A function: llama.cpp's logits of a case, [tokens, vocabulary], computed once, by a
-    process of its own: an assertion that fails there ends it."""
+    """A function: llama.cpp's logits of a case, [tokens, vocabulary], computed once. Each case
+    has its own process, because a failed assertion of llama.cpp ends the process."""
     kept = {}
 
     def logits(name):
