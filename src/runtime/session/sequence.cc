@@ -8,7 +8,7 @@
 namespace tarn {
 
 Sequence::Sequence(const Tokenizer& tokenizer, SequenceOptions options)
-    : tokenizer_(tokenizer),
+    : tokenizer_(&tokenizer),
       options_(std::move(options)),
       stops_(options_.stop_texts) {
   CheckSampler(options_.sampler);
@@ -43,31 +43,45 @@ void Sequence::Consumed(size_t count) {
   consumed_ += count;
 }
 
+void Sequence::CheckWaits(const char* call) const {
+  if (!ended() && pending().empty()) return;
+  throw ArgumentError(
+      call, "a sequence that waits for a token",
+      ended() ? "one that has ended" : "one with tokens to consume");
+}
+
 int32_t Sequence::Draw(std::span<const float> logits, uint64_t position) {
-  if (ended() || !pending().empty()) {
-    throw ArgumentError(
-        "Sequence::Draw", "a sequence that waits for a token",
-        ended() ? "one that has ended" : "one with tokens to consume");
-  }
-  const auto candidates = static_cast<size_t>(tokenizer_.vocab_size());
+  CheckWaits("Sequence::Draw");
+  const auto candidates = static_cast<size_t>(tokenizer_->vocab_size());
   const int32_t token =
       Sample(logits.first(std::min(candidates, logits.size())),
              options_.sampler, position);
+  Accept(token);
+  return token;
+}
+
+void Sequence::Accept(int32_t token) {
+  CheckWaits("Sequence::Accept");
+  if (token < 0 || token >= tokenizer_->vocab_size()) {
+    throw ArgumentError("Sequence::Accept: token",
+                        StrCat("0 to ", tokenizer_->vocab_size() - 1),
+                        StrCat(token));
+  }
   text_.clear();
   if (std::binary_search(options_.stop_tokens.begin(),
                          options_.stop_tokens.end(), token)) {
     end_ = SequenceEnd::kStopToken;
     text_ = stops_.Take();
-    return token;
+    return;
   }
   pending_.assign(1, token);
   consumed_ = 0;
   ++tokens_;
   bytes_.clear();
   if (options_.begins_text) {
-    tokenizer_.Decode(token, progress_, bytes_);
+    tokenizer_->Decode(token, progress_, bytes_);
   } else {
-    tokenizer_.Decode(token, bytes_);
+    tokenizer_->Decode(token, bytes_);
   }
   if (stops_.Push(bytes_, text_)) {
     end_ = SequenceEnd::kStopText;
@@ -75,7 +89,6 @@ int32_t Sequence::Draw(std::span<const float> logits, uint64_t position) {
     end_ = SequenceEnd::kBudget;
     text_ += stops_.Take();
   }
-  return token;
 }
 
 }  // namespace tarn

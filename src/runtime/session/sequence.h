@@ -60,6 +60,9 @@ class Sequence {
   /// text and are never drawn. Throws NumericError for NaN with nothing
   /// changed, ArgumentError when tokens are pending or the text has ended.
   int32_t Draw(std::span<const float> logits, uint64_t position);
+  /// Takes a token as if Draw had drawn it. Throws ArgumentError as Draw does,
+  /// and outside the tokenizer's table.
+  void Accept(int32_t token);
 
   /// The bytes that the last Draw settled: those of its token, without what may
   /// be part of a stop text, after what earlier draws held back. They need not
@@ -72,9 +75,15 @@ class Sequence {
   bool ended() const { return end_ != SequenceEnd::kNone; }
   SequenceEnd end() const { return end_; }
   int64_t tokens() const { return tokens_; }  // drawn, without a stop token
+  int64_t max_tokens() const { return max_tokens_; }
+  const SequenceOptions& options() const { return options_; }
+  /// Further draws use this stream of random numbers.
+  void SetStream(uint64_t stream) { options_.sampler.stream = stream; }
 
  private:
-  const Tokenizer& tokenizer_;
+  void CheckWaits(const char* call) const;
+
+  const Tokenizer* tokenizer_;
   SequenceOptions options_;  // stop tokens sorted
   StopTexts stops_;
   DecodeProgress progress_;

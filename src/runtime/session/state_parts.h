@@ -155,6 +155,10 @@ BadNumber FirstBad(const Part<Float>& part, const float* run, size_t first) {
   return {};
 }
 
+/// The name of a fixed tensor, or "logits", in which a mark holds a number that
+/// may not be in a file; "" where there is none.
+std::string BadFixed(const StateLayout& layout, const StateMark& mark);
+
 inline std::string_view BytesOf(const float* values, size_t count) {
   return {reinterpret_cast<const char*>(values), count * sizeof(float)};
 }

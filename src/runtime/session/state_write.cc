@@ -82,6 +82,30 @@ void WriteParts(const StateToWrite& state, const std::string& head,
 
 }  // namespace
 
+std::string state_file::BadFixed(const StateLayout& layout,
+                                 const StateMark& mark) {
+  for (size_t i = 0; i < layout.layers.size(); ++i) {
+    for (const StatePlace& place : layout.layers[i]) {
+      if (place.tensor.grows) continue;
+      std::vector<int64_t> shape{place.width};
+      if (place.numbers > 0) {
+        const int64_t words = CacheRowWords(place.type, place.numbers);
+        shape = {place.width / words, words};
+      }
+      StatePart part{StrCat("layers.", i, ".", place.tensor.name),
+                     std::move(shape),
+                     place.tensor.initial,
+                     {mark.block.data() + place.offset},
+                     place.type,
+                     place.numbers};
+      if (FirstBad(part, part.runs[0], 0).at >= 0) return part.name;
+    }
+  }
+  const auto logits = static_cast<size_t>(mark.logits.size());
+  const bool bad = FirstNotFinite(mark.logits.data(), logits, 0.0f) >= 0;
+  return bad ? "logits" : "";
+}
+
 void SaveState(const Model& model, const State& state, ByteSink& sink) {
   const StateToWrite to_write = PartsOf(model, state);
   WriteParts(to_write, HeadOf(to_write, HashContents(to_write)), sink);

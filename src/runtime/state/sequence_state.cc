@@ -36,16 +36,16 @@ void SequenceState::Reserve(int64_t tokens) {
   larger.capacity_ = std::max({tokens, 2 * capacity_, kFirstCapacity});
   larger.cache_ =
       AlignedBuffer<float>(larger.capacity_ * layout_->token_floats);
-  larger.CopyCache(*this);
+  larger.CopyCache(*this, position);
   std::swap(cache_, larger.cache_);
   capacity_ = larger.capacity_;
 }
 
-void SequenceState::CopyCache(const SequenceState& other) {
+void SequenceState::CopyCache(const SequenceState& other, int64_t tokens) {
   ForEachRow(
       [&](const StatePlace& place, int64_t layer, int64_t tensor, int64_t row) {
         if (!place.tensor.grows) return;
-        CopyFloats(other.Row(layer, tensor, row), other.position * place.width,
+        CopyFloats(other.Row(layer, tensor, row), tokens * place.width,
                    Row(layer, tensor, row));
       });
 }
@@ -58,12 +58,22 @@ void SequenceState::CopyFrom(const SequenceState& other) {
     cache_ = std::move(cache);
     capacity_ = other.capacity_;
   }
-  CopyCache(other);
+  CopyCache(other, other.position);
   CopyFloats(other.block_.data(), other.block_.size(), block_.data());
   memory = other.memory;
   position = other.position;
   has_logits = other.has_logits;
   if (has_logits) CopyFloats(other.logits(), layout_->outputs, logits());
+}
+
+void SequenceState::CopyRows(const SequenceState& other, int64_t tokens) {
+  if (!layout_->grows()) return;
+  if (tokens > capacity_) {
+    AlignedBuffer<float> cache(tokens * layout_->token_floats);
+    cache_ = std::move(cache);
+    capacity_ = tokens;
+  }
+  CopyCache(other, tokens);
 }
 
 SequenceState SequenceState::Clone() const {
@@ -98,6 +108,13 @@ void SequenceState::Rollback(const StateMark& mark) {
   CopyFloats(mark.block.data(), mark.block.size(), block_.data());
   has_logits = mark.logits.size() > 0;
   if (has_logits) CopyFloats(mark.logits.data(), layout_->outputs, logits());
+}
+
+void SequenceState::Rollback(StateMark&& mark) {
+  position = mark.position;
+  block_ = std::move(mark.block);
+  has_logits = mark.logits.size() > 0;
+  if (has_logits) logits_ = std::move(mark.logits);
 }
 
 int64_t SequenceState::bytes() const {

@@ -24,6 +24,9 @@ class SequenceState {
   explicit SequenceState(std::shared_ptr<const StateLayout> layout);
 
   const StateLayout& layout() const { return *layout_; }
+  const std::shared_ptr<const StateLayout>& shared_layout() const {
+    return layout_;
+  }
   /// Tensor number `tensor` of a layer's StateSpec; row 0 of one that grows.
   const float* Tensor(int64_t layer, int64_t tensor) const {
     const StatePlace& place = layout_->At(layer, tensor);
@@ -47,13 +50,18 @@ class SequenceState {
   /// nothing grows. Throws std::bad_alloc.
   void Reserve(int64_t tokens);
   void CopyFrom(const SequenceState& other);  // same layout object
+  /// Takes the first `tokens` tokens of the tensors that grow from another
+  /// state of the same layout, which has read as many, and nothing else.
+  void CopyRows(const SequenceState& other, int64_t tokens);
   SequenceState Clone() const;
   void Reset();  // the memory stays
   /// Keeps the value as it is, to take back tokens that are consumed after it.
   /// O(fixed tensors): what grows is only ever appended to. The source is not
   /// part of it. Throws std::bad_alloc.
   StateMark Mark() const;
-  void Rollback(const StateMark& mark);           // of this object
+  void Rollback(const StateMark& mark);  // of this object
+  /// The same without a copy: takes the mark's memory. O(1).
+  void Rollback(StateMark&& mark);
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
@@ -91,8 +99,9 @@ class SequenceState {
       }
     }
   }
-  // Copies the cached tokens of another state, of any capacity, into this one.
-  void CopyCache(const SequenceState& other);
+  // Copies cached tokens of another state, of any capacity, into this one,
+  // which has room.
+  void CopyCache(const SequenceState& other, int64_t tokens);
   void FillInitial();
 
   std::shared_ptr<const StateLayout> layout_;

@@ -1,0 +1,15 @@
+// Options of sampling in files of sessions. Included by .cc files only.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "core/json_object.h"
+#include "runtime/session/sampler.h"
+
+namespace tarn {
+
+nlohmann::ordered_json SamplerToJson(const SamplerOptions& options);
+/// What SamplerToJson wrote; throws FormatError or ArgumentError.
+SamplerOptions SamplerFromJson(const JsonObject& object);
+
+}  // namespace tarn

@@ -1,0 +1,450 @@
+#include "serve/schedule/scheduler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+namespace tarn::serve {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A prompt's least part of a step, however slow the model.
+constexpr int64_t kLeastPromptTokens = 16;
+// Before the first step has shown how long a token takes.
+constexpr int64_t kFirstPromptTokens = 64;
+// The largest block that one call of the model runs without the lock.
+constexpr int64_t kMostPromptTokens = 2048;
+
+double Milliseconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double, std::milli>(to - from).count();
+}
+
+void CheckOptions(const SchedulerOptions& options) {
+  const auto check = [](const char* name, int64_t value, int64_t least,
+                        int64_t most) {
+    if (value >= least && value <= most) return;
+    throw ArgumentError(name, StrCat(least, " to ", most), StrCat(value));
+  };
+  check("slots", options.slots, 1, 256);
+  check("queue", options.queue, 0, 65536);
+  if (!(options.prompt_slice_ms >= 1 && options.prompt_slice_ms <= 10000)) {
+    throw ArgumentError("prompt_slice_ms", "1 to 10000",
+                        StrCat(options.prompt_slice_ms));
+  }
+}
+
+}  // namespace
+
+// One text of a request.
+struct Scheduler::Choice {
+  Session* session = nullptr;
+  bool ended = false;
+};
+
+struct Scheduler::Active {
+  TextRequest request;
+  std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
+  Clock::time_point submitted = Clock::now(), started, prompt_done;
+  TextUsage usage;
+  std::vector<std::unique_ptr<Session>> own;  // sessions of its choices
+  std::vector<Choice> choices;  // one until the prompt has been read
+  int64_t began_at = 0;         // position of a held session
+  bool reading = true;          // the prompt
+  bool told_token = false;
+  bool done = false;
+};
+
+Scheduler::Scheduler(const LoadedModel& model, const SchedulerOptions& options)
+    : model_(model), options_(options), cache_(options.cache_bytes) {
+  CheckOptions(options);
+  const Session checked(model, options.snapshots);  // throws
+  thread_ = std::thread([this] { Loop(); });
+}
+
+Scheduler::~Scheduler() {
+  {
+    const std::lock_guard lock(turn_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+std::shared_ptr<Ticket> Scheduler::Submit(TextRequest request) {
+  // Whatever Begin would refuse is refused here, before it waits.
+  Sequence checked(model_.tokenizer, request.options);
+  checked.Begin(request.prompt, request.max_tokens);
+  if (request.choices < 1 || request.choices > options_.slots) {
+    throw ArgumentError("n", StrCat("1 to ", options_.slots),
+                        StrCat(request.choices));
+  }
+  if (request.prompt.empty() && request.session == nullptr) {
+    throw ArgumentError("prompt", "at least one token", "none");
+  }
+  for (const int32_t token : request.prompt) {
+    if (token >= 0 && token < model_.model.vocab_size()) continue;
+    throw ArgumentError("prompt",
+                        StrCat("token ids below ", model_.model.vocab_size()),
+                        StrCat(token));
+  }
+  auto active = std::make_unique<Active>();
+  active->request = std::move(request);
+  const std::shared_ptr<Ticket> ticket = active->ticket;
+  {
+    const std::lock_guard lock(turn_);
+    if (static_cast<int64_t>(waiting_.size()) >= options_.queue) {
+      ++counts_.rejected;
+      throw QueueFull(options_.queue);
+    }
+    ++counts_.requests;
+    waiting_.push_back(std::move(active));
+  }
+  wake_.notify_all();
+  return ticket;
+}
+
+void Scheduler::Post(std::function<void()> function) {
+  {
+    const std::lock_guard lock(turn_);
+    posted_.push_back(std::move(function));
+  }
+  wake_.notify_all();
+}
+
+void Scheduler::Run(const std::function<void()>& function) {
+  std::exception_ptr error;
+  bool done = false;
+  std::mutex turn;
+  std::condition_variable ready;
+  Post([&] {
+    try {
+      function();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    const std::lock_guard lock(turn);
+    done = true;
+    ready.notify_all();
+  });
+  std::unique_lock lock(turn);
+  ready.wait(lock, [&] { return done; });
+  if (error) std::rethrow_exception(error);
+}
+
+SchedulerCounts Scheduler::counts() const {
+  const std::lock_guard lock(turn_);
+  SchedulerCounts counts = counts_;
+  counts.waiting = static_cast<int64_t>(waiting_.size());
+  return counts;
+}
+
+void Scheduler::Loop() {
+  while (true) {
+    {
+      std::unique_lock lock(turn_);
+      wake_.wait(lock, [&] {
+        return stopping_ || !posted_.empty() || !waiting_.empty() ||
+               !running_.empty();
+      });
+      TakePosted(lock);
+      if (stopping_) break;
+      Admit(lock);
+      counts_.running = static_cast<int64_t>(running_.size());
+      counts_.cache = cache_.counts();
+      counts_.cache_states = cache_.states();
+    }
+    DropCancelled();
+    DrawTokens();
+    RunStep();
+    EraseDone();
+  }
+  // Nobody waits for an answer that does not come.
+  std::unique_lock lock(turn_);
+  for (auto& active : waiting_) running_.push_back(std::move(active));
+  waiting_.clear();
+  lock.unlock();
+  for (auto& active : running_) active->ticket->Cancel();
+  DropCancelled();
+  EraseDone();
+  lock.lock();
+  TakePosted(lock);
+}
+
+// Runs what was posted, without the lock.
+void Scheduler::TakePosted(std::unique_lock<std::mutex>& lock) {
+  while (!posted_.empty()) {
+    std::vector<std::function<void()>> functions;
+    functions.swap(posted_);
+    lock.unlock();
+    for (const auto& function : functions) function();
+    lock.lock();
+  }
+}
+
+// Waiting requests become running ones while there are slots for all of their
+// choices; the first one that has no room keeps its turn.
+void Scheduler::Admit(std::unique_lock<std::mutex>& lock) {
+  int64_t used = 0;
+  for (const auto& active : running_) used += active->request.choices;
+  while (!waiting_.empty() &&
+         used + waiting_.front()->request.choices <= options_.slots) {
+    std::unique_ptr<Active> active = std::move(waiting_.front());
+    waiting_.pop_front();
+    used += active->request.choices;
+    lock.unlock();
+    Start(*active);
+    running_.push_back(std::move(active));
+    lock.lock();
+  }
+}
+
+void Scheduler::Start(Active& active) {
+  active.started = Clock::now();
+  active.usage.queue_ms = Milliseconds(active.submitted, active.started);
+  if (active.ticket->cancelled()) return;
+  TextRequest& request = active.request;
+  try {
+    Session* session = nullptr;
+    std::span<const int32_t> prompt = request.prompt;
+    if (request.session != nullptr) {
+      HeldSession& held = *request.session;
+      if (held.busy || !held.session) {
+        throw ArgumentError("session", "one that rests",
+                            held.busy ? "one in use" : "a parked one");
+      }
+      session = &*held.session;
+      active.began_at = session->position();
+      active.usage.prompt_tokens = session->position();
+      active.usage.cached_tokens = session->position();
+    } else {
+      active.own.push_back(
+          std::make_unique<Session>(model_, options_.snapshots));
+      session = active.own.back().get();
+      if (request.cache_prompt) {
+        const int64_t known = cache_.Restore(request.space, prompt, *session);
+        active.usage.cached_tokens = known;
+        active.usage.prompt_tokens = known;
+        prompt = prompt.subspan(static_cast<size_t>(known));
+      }
+    }
+    session->Begin(prompt, request.options, request.max_tokens);
+    active.usage.prompt_computed =
+        static_cast<int64_t>(session->pending().size());
+    active.usage.prompt_tokens += active.usage.prompt_computed;
+    if (request.session != nullptr) request.session->busy = true;
+    active.choices.push_back({session});
+    if (session->pending().empty()) PromptDone(active);
+  } catch (const Error& error) {
+    Fail(active, error);
+  } catch (const std::exception& error) {
+    Fail(active, Error(ErrorCode::kInternal, error.what()));
+  }
+}
+
+void Scheduler::DropCancelled() {
+  for (auto& active : running_) {
+    if (active->done || !active->ticket->cancelled()) continue;
+    for (size_t i = 0; i < active->choices.size(); ++i) {
+      Choice& choice = active->choices[i];
+      if (!choice.ended) EndChoice(*active, choice, /*cancelled=*/true);
+    }
+    Finish(*active);
+  }
+}
+
+// Every text whose tokens are all consumed gets its next one.
+void Scheduler::DrawTokens() {
+  for (auto& active : running_) {
+    if (active->done || active->reading) continue;
+    try {
+      for (size_t i = 0; i < active->choices.size(); ++i) {
+        Choice& choice = active->choices[i];
+        Session& session = *choice.session;
+        if (choice.ended) continue;
+        if (!session.text()->ended()) {
+          const int32_t token = session.Draw();
+          ++active->usage.text_tokens;
+          if (!std::exchange(active->told_token, true)) {
+            active->usage.first_token_ms =
+                Milliseconds(active->submitted, Clock::now());
+          }
+          active->request.sink->Token({static_cast<int64_t>(i), token,
+                                       session.text()->text(),
+                                       session.logits()});
+        }
+        if (session.text()->ended()) {
+          EndChoice(*active, choice, /*cancelled=*/false);
+        }
+      }
+    } catch (const Error& error) {
+      Fail(*active, error);
+      continue;
+    }
+    if (std::all_of(active->choices.begin(), active->choices.end(),
+                    [](const Choice& c) { return c.ended; })) {
+      Finish(*active);
+    }
+  }
+}
+
+// Tokens of prompts in the next step: as many as fit the slice where texts are
+// being written, and a large block where none is.
+int64_t Scheduler::PromptBudget() const {
+  const bool writing = std::any_of(
+      running_.begin(), running_.end(),
+      [](const auto& active) { return !active->done && !active->reading; });
+  if (token_ms_ <= 0) return kFirstPromptTokens;
+  const double slice = options_.prompt_slice_ms * (writing ? 1 : 4);
+  return std::clamp(static_cast<int64_t>(slice / token_ms_), kLeastPromptTokens,
+                    kMostPromptTokens);
+}
+
+void Scheduler::RunStep() {
+  std::vector<Job> jobs;
+  std::vector<std::pair<Active*, Session*>> whose;
+  for (auto& active : running_) {
+    if (active->done || active->reading) continue;
+    for (Choice& choice : active->choices) {
+      if (choice.ended) continue;
+      jobs.push_back(choice.session->NextJob(1));
+      whose.push_back({active.get(), choice.session});
+    }
+  }
+  // The prompts share a slice, beginning with another one each time.
+  int64_t budget = PromptBudget(), prompt_tokens = 0;
+  const size_t count = running_.size();
+  for (size_t i = 0; i < count && budget > 0; ++i) {
+    Active& active = *running_[(next_prompt_ + i) % count];
+    if (active.done || !active.reading || active.choices.empty()) continue;
+    Session& session = *active.choices[0].session;
+    jobs.push_back(session.NextJob(budget));
+    whose.push_back({&active, &session});
+    const auto tokens = static_cast<int64_t>(jobs.back().tokens.size());
+    budget -= tokens;
+    prompt_tokens += tokens;
+  }
+  ++next_prompt_;
+  if (jobs.empty()) return;
+  const Clock::time_point begun = Clock::now();
+  try {
+    model_.model.StepBatch(jobs);
+  } catch (const Error& error) {
+    // What one of them cannot have, such as memory, none of them got.
+    for (auto& [active, session] : whose) {
+      if (!active->done) Fail(*active, error);
+    }
+    return;
+  } catch (const std::exception& error) {
+    for (auto& [active, session] : whose) {
+      if (active->done) continue;
+      Fail(*active, Error(ErrorCode::kInternal, error.what()));
+    }
+    return;
+  }
+  const double took = Milliseconds(begun, Clock::now());
+  if (prompt_tokens >= kLeastPromptTokens) {
+    const double one = took / static_cast<double>(prompt_tokens);
+    token_ms_ = token_ms_ <= 0 ? one : 0.7 * token_ms_ + 0.3 * one;
+  }
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    whose[i].second->JobDone(jobs[i]);
+    Active& active = *whose[i].first;
+    if (active.reading && whose[i].second->pending().empty()) {
+      PromptDone(active);
+    }
+  }
+  const std::lock_guard lock(turn_);
+  ++counts_.steps;
+  counts_.step_rows += jobs.size();
+  counts_.model_ms += took;
+}
+
+// The prompt has been read: it is kept for others, and each further choice
+// continues from a copy.
+void Scheduler::PromptDone(Active& active) {
+  active.reading = false;
+  active.prompt_done = Clock::now();
+  active.usage.prompt_ms = Milliseconds(active.started, active.prompt_done);
+  Session& session = *active.choices[0].session;
+  if (active.request.cache_prompt && active.request.session == nullptr) {
+    cache_.Insert(active.request.space, session);
+  }
+  for (int64_t i = 1; i < active.request.choices; ++i) {
+    const uint64_t stream =
+        active.request.options.sampler.stream + static_cast<uint64_t>(i);
+    active.own.push_back(std::make_unique<Session>(session.Fork(stream)));
+    active.choices.push_back({active.own.back().get()});
+  }
+}
+
+void Scheduler::EndChoice(Active& active, Choice& choice, bool cancelled) {
+  choice.ended = true;
+  const Sequence* text = choice.session->text();
+  ChoiceEnd end;
+  end.choice = &choice - active.choices.data();
+  end.cancelled = cancelled;
+  if (text != nullptr) end.end = text->end();
+  if (cancelled) end.held = choice.session->TakeHeld();
+  active.request.sink->End(end);
+}
+
+// A held session rests again; of a new one the text is kept for the next turn.
+void Scheduler::GiveBack(Active& active, bool cancelled) {
+  if (active.request.session != nullptr) {
+    HeldSession& held = *active.request.session;
+    held.busy = false;
+    if (cancelled && active.request.roll_back_when_cancelled && held.session) {
+      held.session->RollBack(
+          std::min(active.began_at, held.session->position()));
+    }
+    return;
+  }
+  if (!active.request.cache_prompt || active.choices.empty()) return;
+  cache_.Insert(active.request.space, *active.choices[0].session);
+}
+
+void Scheduler::Finish(Active& active) {
+  active.done = true;
+  TextUsage& usage = active.usage;
+  if (!active.reading) {
+    usage.text_ms = Milliseconds(active.prompt_done, Clock::now());
+  }
+  for (const Choice& choice : active.choices) {
+    usage.state_bytes += choice.session->state_bytes();
+  }
+  const bool cancelled = active.ticket->cancelled();
+  try {
+    GiveBack(active, cancelled);
+  } catch (const std::exception&) {
+    // Without memory for a copy the next turn reads more again.
+  }
+  {
+    const std::lock_guard lock(turn_);
+    if (cancelled) ++counts_.cancelled;
+    counts_.prompt_tokens += static_cast<uint64_t>(usage.prompt_tokens);
+    counts_.prompt_computed += static_cast<uint64_t>(usage.prompt_computed);
+    counts_.text_tokens += static_cast<uint64_t>(usage.text_tokens);
+    counts_.cache_bytes = cache_.bytes();
+  }
+  active.request.sink->Done(usage);
+}
+
+void Scheduler::Fail(Active& active, const Error& error) {
+  active.done = true;
+  if (active.request.session != nullptr && !active.choices.empty()) {
+    active.request.session->busy = false;
+  }
+  {
+    const std::lock_guard lock(turn_);
+    ++counts_.failed;
+  }
+  active.request.sink->Failed(error);
+}
+
+void Scheduler::EraseDone() {
+  std::erase_if(running_, [](const auto& active) { return active->done; });
+}
+
+}  // namespace tarn::serve
