@@ -72,7 +72,8 @@ ALLOWED = {
         "torch_nn",
         "train",
     },
-    "cli": {"core", "config", "mixers/form", "data", "kernels", "text", "runtime", "cli"},
+    "serve": {"core", "config", "text", "runtime", "serve"},
+    "cli": {"core", "config", "mixers/form", "data", "kernels", "text", "runtime", "serve", "cli"},
     "python": {"core", "config", "mixers/form", "kernels", "text", "runtime", "python"},
 }
 # Oracles and tests name what they test: they may include forms, and those of a family

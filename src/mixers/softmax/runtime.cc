@@ -23,7 +23,8 @@ class Softmax final : public RuntimeMixer {
  public:
   Softmax(const SoftmaxForm& form, MixerTensors& tensors)
       : s_(form),
-        ring_(StateTensor{.kept = form.window}.ring()),
+        ring_(StateTensor{.name = "keys", .shape = {}, .kept = form.window}
+                  .ring()),
         step_{.scale = static_cast<float>(form.scale),
               .softcap = static_cast<float>(form.softcap)} {
     std::vector<std::string> names = {"query_projection", "key_projection",

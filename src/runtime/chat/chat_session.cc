@@ -29,15 +29,6 @@ std::vector<ByteRange> DataOf(const RenderedText& text) {
   return data;
 }
 
-// Whether the prompt ends within an answer's thinking.
-bool EndsThinking(const RenderedText& text) {
-  if (text.pieces.empty() || text.pieces.back().from_data) return false;
-  const std::string& last = text.pieces.back().text;
-  const size_t begin = last.rfind(kThinkingBegin);
-  const size_t end = last.rfind(kThinkingEnd);
-  return begin != last.npos && (end == last.npos || end < begin);
-}
-
 }  // namespace
 
 ChatSession::ChatSession(const LoadedModel& model, ChatFormat format)

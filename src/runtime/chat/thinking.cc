@@ -63,4 +63,12 @@ void ThinkingSplitter::Finish(const Sink& sink) {
   Pass(rest, sink);
 }
 
+bool EndsThinking(const RenderedText& text) {
+  if (text.pieces.empty() || text.pieces.back().from_data) return false;
+  const std::string& last = text.pieces.back().text;
+  const size_t begin = last.rfind(kThinkingBegin);
+  const size_t end = last.rfind(kThinkingEnd);
+  return begin != last.npos && (end == last.npos || end < begin);
+}
+
 }  // namespace tarn

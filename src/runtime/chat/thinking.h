@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "runtime/session/stop_texts.h"
+#include "text/template/chat_template.h"
 
 namespace tarn {
 
@@ -39,5 +40,8 @@ class ThinkingSplitter {
   std::string start_;  // bytes at kStart, all of which may belong to the mark
   bool after_mark_ = false;  // white space is dropped until text comes
 };
+
+/// Whether a prompt ends within an answer's thinking.
+bool EndsThinking(const RenderedText& text);
 
 }  // namespace tarn

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <utility>
 
 namespace tarn::serve {
@@ -45,7 +46,7 @@ struct Scheduler::Choice {
 
 struct Scheduler::Active {
   TextRequest request;
-  std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
+  std::shared_ptr<Ticket> ticket;
   Clock::time_point submitted = Clock::now(), started, prompt_done;
   TextUsage usage;
   std::vector<std::unique_ptr<Session>> own;  // sessions of its choices
@@ -72,8 +73,8 @@ Scheduler::~Scheduler() {
   thread_.join();
 }
 
-std::shared_ptr<Ticket> Scheduler::Submit(TextRequest request) {
-  // Whatever Begin would refuse is refused here, before it waits.
+// Whatever Begin would refuse is refused here, before it waits.
+void Scheduler::Check(const TextRequest& request) const {
   Sequence checked(model_.tokenizer, request.options);
   checked.Begin(request.prompt, request.max_tokens);
   if (request.choices < 1 || request.choices > options_.slots) {
@@ -89,20 +90,35 @@ std::shared_ptr<Ticket> Scheduler::Submit(TextRequest request) {
                         StrCat("token ids below ", model_.model.vocab_size()),
                         StrCat(token));
   }
-  auto active = std::make_unique<Active>();
-  active->request = std::move(request);
-  const std::shared_ptr<Ticket> ticket = active->ticket;
+}
+
+std::shared_ptr<Ticket> Scheduler::Submit(TextRequest request) {
+  const std::shared_ptr<Ticket> ticket = request.ticket;
+  std::vector<TextRequest> one;
+  one.push_back(std::move(request));
+  Submit(std::move(one));
+  return ticket;
+}
+
+void Scheduler::Submit(std::vector<TextRequest> requests) {
+  std::vector<std::unique_ptr<Active>> all;
+  for (TextRequest& request : requests) {
+    Check(request);
+    auto active = std::make_unique<Active>();
+    active->ticket = request.ticket;
+    active->request = std::move(request);
+    all.push_back(std::move(active));
+  }
   {
     const std::lock_guard lock(turn_);
-    if (static_cast<int64_t>(waiting_.size()) >= options_.queue) {
-      ++counts_.rejected;
+    if (static_cast<int64_t>(waiting_.size() + all.size()) > options_.queue) {
+      counts_.rejected += all.size();
       throw QueueFull(options_.queue);
     }
-    ++counts_.requests;
-    waiting_.push_back(std::move(active));
+    counts_.requests += all.size();
+    for (auto& active : all) waiting_.push_back(std::move(active));
   }
   wake_.notify_all();
-  return ticket;
 }
 
 void Scheduler::Post(std::function<void()> function) {
@@ -184,15 +200,26 @@ void Scheduler::TakePosted(std::unique_lock<std::mutex>& lock) {
 }
 
 // Waiting requests become running ones while there are slots for all of their
-// choices; the first one that has no room keeps its turn.
+// choices. The next one is the first of the space that has the fewest texts
+// running; where it has no room, it keeps its turn.
 void Scheduler::Admit(std::unique_lock<std::mutex>& lock) {
   int64_t used = 0;
-  for (const auto& active : running_) used += active->request.choices;
-  while (!waiting_.empty() &&
-         used + waiting_.front()->request.choices <= options_.slots) {
-    std::unique_ptr<Active> active = std::move(waiting_.front());
-    waiting_.pop_front();
+  std::map<std::string, int64_t> texts;  // by space
+  for (const auto& active : running_) {
     used += active->request.choices;
+    texts[active->request.space] += active->request.choices;
+  }
+  while (!waiting_.empty()) {
+    const auto next = std::min_element(
+        waiting_.begin(), waiting_.end(), [&](const auto& a, const auto& b) {
+          return texts[a->request.space] < texts[b->request.space];
+        });
+    const int64_t choices = (*next)->request.choices;
+    if (used + choices > options_.slots) return;
+    std::unique_ptr<Active> active = std::move(*next);
+    waiting_.erase(next);
+    used += choices;
+    texts[active->request.space] += choices;
     lock.unlock();
     Start(*active);
     running_.push_back(std::move(active));
@@ -204,6 +231,7 @@ void Scheduler::Start(Active& active) {
   active.started = Clock::now();
   active.usage.queue_ms = Milliseconds(active.submitted, active.started);
   if (active.ticket->cancelled()) return;
+  active.request.sink->Started();
   TextRequest& request = active.request;
   try {
     Session* session = nullptr;

@@ -63,6 +63,8 @@ class Scheduler {
   /// Takes a request. Throws QueueFull, and ArgumentError for one that the
   /// model cannot serve, with the sink not called.
   std::shared_ptr<Ticket> Submit(TextRequest request);
+  /// All of them or none.
+  void Submit(std::vector<TextRequest> requests);
   /// Runs a function on the scheduler's thread, between two steps: the only
   /// place where held sessions may be touched. It must not throw.
   void Post(std::function<void()> function);
@@ -75,6 +77,7 @@ class Scheduler {
   struct Choice;
   struct Active;
 
+  void Check(const TextRequest& request) const;
   void Loop();
   void TakePosted(std::unique_lock<std::mutex>& lock);
   void Admit(std::unique_lock<std::mutex>& lock);

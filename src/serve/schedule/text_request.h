@@ -48,6 +48,8 @@ struct ChoiceEnd {
 class TextSink {
  public:
   virtual ~TextSink() = default;
+  /// It has left the queue; from now on it computes.
+  virtual void Started() {}
   virtual void Token(const TokenEvent& token) = 0;
   virtual void End(const ChoiceEnd& end) = 0;
   virtual void Done(const TextUsage& usage) = 0;
@@ -61,8 +63,20 @@ struct HeldSession {
   std::string space;               // whose it is
   std::optional<Session> session;  // none: parked
   bool busy = false;
-  int64_t created = 0;  // seconds of the system's clock
-  uint64_t used = 0;    // of a counter
+  int64_t created = 0, used_at = 0;  // seconds of the system's clock
+  uint64_t used = 0;                 // of a counter
+  std::string parent;                // it was forked from
+  int64_t forked_at = 0;             // position of the fork
+};
+
+/// A request's handle. Thread-safe.
+class Ticket {
+ public:
+  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<bool> cancelled_{false};
 };
 
 struct TextRequest {
@@ -78,16 +92,7 @@ struct TextRequest {
   /// last token that was told, or goes back to where it began.
   bool roll_back_when_cancelled = false;
   std::unique_ptr<TextSink> sink;
-};
-
-/// A request's handle. Thread-safe.
-class Ticket {
- public:
-  void Cancel() { cancelled_.store(true, std::memory_order_relaxed); }
-  bool cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-
- private:
-  std::atomic<bool> cancelled_{false};
+  std::shared_ptr<Ticket> ticket = std::make_shared<Ticket>();
 };
 
 }  // namespace tarn::serve
