@@ -88,6 +88,7 @@ RUNTIME = [
     "stack",
     "model",
     "quantise",
+    "sampling",
     "session",
     "generate",
     "chat",

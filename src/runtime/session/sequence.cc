@@ -10,8 +10,9 @@ namespace tarn {
 Sequence::Sequence(const Tokenizer& tokenizer, SequenceOptions options)
     : tokenizer_(tokenizer),
       options_(std::move(options)),
+      sampler_(options_.sampler, tokenizer),
+      sampler_state_(sampler_.Start()),
       stops_(options_.stop_texts) {
-  CheckSampler(options_.sampler);
   for (const int32_t token : options_.stop_tokens) {
     if (token >= 0 && token < tokenizer.vocab_size()) continue;
     throw ArgumentError("stop_tokens",
@@ -43,16 +44,21 @@ void Sequence::Consumed(size_t count) {
   consumed_ += count;
 }
 
-int32_t Sequence::Draw(std::span<const float> logits, uint64_t position) {
+int32_t Sequence::Draw(std::span<const float> logits, uint64_t position,
+                       std::span<const int32_t> history,
+                       std::span<const uint32_t> allowed) {
   if (ended() || !pending().empty()) {
     throw ArgumentError(
         "Sequence::Draw", "a sequence that waits for a token",
         ended() ? "one that has ended" : "one with tokens to consume");
   }
   const auto candidates = static_cast<size_t>(tokenizer_.vocab_size());
-  const int32_t token =
-      Sample(logits.first(std::min(candidates, logits.size())),
-             options_.sampler, position);
+  const int32_t token = sampler_.Draw(
+      {.logits = logits.first(std::min(candidates, logits.size())),
+       .tokens = history,
+       .allowed = allowed,
+       .position = position},
+      sampler_state_);
   text_.clear();
   if (std::binary_search(options_.stop_tokens.begin(),
                          options_.stop_tokens.end(), token)) {

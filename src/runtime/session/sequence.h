@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "runtime/session/stop_texts.h"
 #include "text/tokenizer.h"
 
@@ -57,9 +57,18 @@ class Sequence {
 
   /// Draws a token at a position of the state, the counter of the generator,
   /// from logits [n_outputs]. Rows beyond the tokenizer's table stand for no
-  /// text and are never drawn. Throws NumericError for NaN with nothing
-  /// changed, ArgumentError when tokens are pending or the text has ended.
-  int32_t Draw(std::span<const float> logits, uint64_t position);
+  /// text and are never drawn. history: the tokens so far, which penalties look
+  /// at. allowed: as in SampleInput. Throws NumericError for NaN and for a mask
+  /// that allows nothing with nothing changed, ArgumentError when tokens are
+  /// pending or the text has ended.
+  int32_t Draw(std::span<const float> logits, uint64_t position,
+               std::span<const int32_t> history = {},
+               std::span<const uint32_t> allowed = {});
+
+  /// What goes from draw to draw; Begin keeps it. A text that continues with
+  /// another Sequence takes it along.
+  const SamplerState& sampler_state() const { return sampler_state_; }
+  void SetSamplerState(const SamplerState& state) { sampler_state_ = state; }
 
   /// The bytes that the last Draw settled: those of its token, without what may
   /// be part of a stop text, after what earlier draws held back. They need not
@@ -76,6 +85,8 @@ class Sequence {
  private:
   const Tokenizer& tokenizer_;
   SequenceOptions options_;  // stop tokens sorted
+  Sampler sampler_;
+  SamplerState sampler_state_;
   StopTexts stops_;
   DecodeProgress progress_;
   std::vector<int32_t> pending_;  // consumed from the front
