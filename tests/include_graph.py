@@ -89,6 +89,7 @@ RUNTIME = [
     "stack",
     "model",
     "quantise",
+    "sampling",
     "session",
     "generate",
     "chat",

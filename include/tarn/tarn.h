@@ -283,6 +283,13 @@ TARN_API tarn_status tarn_decoder_next(tarn_decoder* decoder, int32_t token,
                                        uint64_t* bytes, tarn_error** error);
 TARN_API void tarn_decoder_free(tarn_decoder* decoder); /* NULL: no effect */
 
+typedef struct tarn_logit_bias {
+  int32_t token;
+  float bias; /* -100 to 100, added to the logit; -infinity: never */
+} tarn_logit_bias;
+
+/* Names, defaults and order are llama.cpp's; docs/sampling.md has all ranges.
+ */
 typedef struct tarn_sampler_options {
   size_t struct_size;
   int32_t reserved;   /* 0 */
@@ -291,13 +298,40 @@ typedef struct tarn_sampler_options {
   double top_p;       /* (0, 1]; 1: off */
   double min_p;       /* [0, 1]; 0: off */
   uint64_t seed, stream;
+  double typical_p;                         /* (0, 1]; 1: off */
+  double top_n_sigma;                       /* <= 0: off */
+  double xtc_probability, xtc_threshold;    /* probability 0: off */
+  double dynatemp_range, dynatemp_exponent; /* range 0: off */
+  int64_t min_keep;                         /* no stage leaves fewer tokens */
+  /* The last tokens that count for the three penalties; 0: off, -1: all. */
+  int64_t repeat_last_n;
+  double repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: off */
+  double dry_multiplier, dry_base; /* multiplier 0: off */
+  int64_t dry_allowed_length, dry_penalty_last_n;
+  /* At most 16 texts of 1 to 40 bytes. NULL and 0: newline, colon, quotation
+   * mark and asterisk; for none give a pointer and 0. */
+  const char* const* dry_sequence_breakers;
+  uint64_t dry_sequence_breaker_count;
+  int64_t mirostat; /* 0: off, 1, 2 */
+  double mirostat_tau, mirostat_eta;
+  const tarn_logit_bias* logit_bias; /* at most 1024 */
+  uint64_t logit_bias_count;
+  /* Names of stages with ; between them, which run in this order; what is left
+   * out does not run. NULL: "penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;
+   * xtc;temperature" (one line, without the space). */
+  const char* samplers;
 } tarn_sampler_options;
-#define TARN_SAMPLER_OPTIONS_INIT \
-  { sizeof(tarn_sampler_options), 0, 0.8, 40, 0.95, 0.05, 0, 0 }
+#define TARN_SAMPLER_OPTIONS_INIT                                            \
+  {                                                                          \
+    sizeof(tarn_sampler_options), 0, 0.8, 40, 0.95, 0.05, 0, 0, 1.0, -1.0,   \
+        0.0, 0.1, 0.0, 1.0, 0, 64, 1.0, 0.0, 0.0, 0.0, 1.75, 2, 64, NULL, 0, \
+        0, 5.0, 0.1, NULL, 0, NULL                                           \
+  }
 
 /* Fills in what the model's directory says (generation_config.json with
- * do_sample), else the defaults above; seed and stream stay. struct_size must
- * be set. No effect for NULL. */
+ * do_sample), else the defaults above; seed, stream and pointers stay.
+ * struct_size must be set; a smaller one of an earlier version fills in what
+ * that has. No effect for NULL. */
 TARN_API void tarn_model_sampler(const tarn_model* model,
                                  tarn_sampler_options* options);
 /* Tokens with which the model's texts end, as its directory says; valid as long
@@ -305,10 +339,11 @@ TARN_API void tarn_model_sampler(const tarn_model* model,
 TARN_API const int32_t* tarn_model_stop_tokens(const tarn_model* model,
                                                uint64_t* count);
 
-/* Draws a token from `count` logits: applies top_k, top_p, min_p and
- * temperature, then draws. A pure function of its arguments; `position` counts
- * the draws (the position of the state will do). options: NULL gives the
- * defaults. TARN_ERROR_NUMERIC for NaN or +inf. O(count). */
+/* Draws a token from `count` logits: the stages of sampling, then a draw. A
+ * pure function of its arguments; `position` counts the draws (the position of
+ * the state will do). It knows no earlier tokens: penalties and DRY change
+ * nothing, Mirostat begins, and tarn_generate has them all. options: NULL gives
+ * the defaults. TARN_ERROR_NUMERIC for NaN or +inf. O(count). */
 TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
                                  const tarn_sampler_options* options,
                                  uint64_t position, int32_t* token,

@@ -88,19 +88,76 @@ struct SamplerOptions {
   double top_p = 0.95;
   double min_p = 0.05;
   std::uint64_t seed = 0, stream = 0;
+  double typical_p = 1, top_n_sigma = -1;
+  double xtc_probability = 0, xtc_threshold = 0.1;
+  double dynatemp_range = 0, dynatemp_exponent = 1;
+  std::int64_t min_keep = 0, repeat_last_n = 64;
+  double repeat_penalty = 1, presence_penalty = 0, frequency_penalty = 0;
+  double dry_multiplier = 0, dry_base = 1.75;
+  std::int64_t dry_allowed_length = 2, dry_penalty_last_n = 64;
+  /// Without a value: newline, colon, quotation mark and asterisk.
+  std::optional<std::vector<std::string>> dry_sequence_breakers = std::nullopt;
+  std::int64_t mirostat = 0;
+  double mirostat_tau = 5, mirostat_eta = 0.1;
+  std::vector<tarn_logit_bias> logit_bias = {};
+  std::string samplers = {};  // empty: all, in llama.cpp's order
 };
 
 namespace internal {
-inline tarn_sampler_options SamplerOf(const SamplerOptions& options) {
-  tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
-  c.temperature = options.temperature;
-  c.top_k = options.top_k;
-  c.top_p = options.top_p;
-  c.min_p = options.min_p;
-  c.seed = options.seed;
-  c.stream = options.stream;
-  return c;
+/// Copies what the structs of C and of C++ have under one name.
+template <typename From, typename To>
+void CopySampler(const From& from, To& to) {
+  to.temperature = from.temperature;
+  to.top_k = from.top_k;
+  to.top_p = from.top_p;
+  to.min_p = from.min_p;
+  to.seed = from.seed;
+  to.stream = from.stream;
+  to.typical_p = from.typical_p;
+  to.top_n_sigma = from.top_n_sigma;
+  to.xtc_probability = from.xtc_probability;
+  to.xtc_threshold = from.xtc_threshold;
+  to.dynatemp_range = from.dynatemp_range;
+  to.dynatemp_exponent = from.dynatemp_exponent;
+  to.min_keep = from.min_keep;
+  to.repeat_last_n = from.repeat_last_n;
+  to.repeat_penalty = from.repeat_penalty;
+  to.presence_penalty = from.presence_penalty;
+  to.frequency_penalty = from.frequency_penalty;
+  to.dry_multiplier = from.dry_multiplier;
+  to.dry_base = from.dry_base;
+  to.dry_allowed_length = from.dry_allowed_length;
+  to.dry_penalty_last_n = from.dry_penalty_last_n;
+  to.mirostat = from.mirostat;
+  to.mirostat_tau = from.mirostat_tau;
+  to.mirostat_eta = from.mirostat_eta;
 }
+
+/// Options for C calls; refers to `options` and owns what C needs besides.
+class Sampling {
+ public:
+  explicit Sampling(const SamplerOptions& options) {
+    CopySampler(options, c_);
+    if (options.dry_sequence_breakers) {
+      for (const std::string& text : *options.dry_sequence_breakers) {
+        breakers_.push_back(text.c_str());
+      }
+      c_.dry_sequence_breaker_count = breakers_.size();
+      breakers_.push_back(nullptr);  // a pointer also for none
+      c_.dry_sequence_breakers = breakers_.data();
+    }
+    c_.logit_bias = options.logit_bias.data();
+    c_.logit_bias_count = options.logit_bias.size();
+    if (!options.samplers.empty()) c_.samplers = options.samplers.c_str();
+  }
+  Sampling(const Sampling&) = delete;
+  Sampling& operator=(const Sampling&) = delete;
+  const tarn_sampler_options* get() const { return &c_; }
+
+ private:
+  tarn_sampler_options c_ = TARN_SAMPLER_OPTIONS_INIT;
+  std::vector<const char*> breakers_;
+};
 }  // namespace internal
 
 /// The options that State::Generate and Model::Generate take.
@@ -207,7 +264,9 @@ class Model {
   SamplerOptions sampler() const {
     tarn_sampler_options c = TARN_SAMPLER_OPTIONS_INIT;
     tarn_model_sampler(model_, &c);
-    return {c.temperature, c.top_k, c.top_p, c.min_p, c.seed, c.stream};
+    SamplerOptions options;
+    internal::CopySampler(c, options);
+    return options;
   }
 
   /// Returns the text that follows a prompt, generated from a new state; `sink`
@@ -338,13 +397,14 @@ class State {
   /// Draws from last_logits() at this position; the token is not yet consumed.
   /// Throws Error before the first token.
   std::int32_t Sample(const SamplerOptions& options = {}) const {
-    const tarn_sampler_options c = internal::SamplerOf(options);
+    const internal::Sampling sampling(options);
     std::uint64_t count = 0;
     std::int32_t token = 0;
     const float* logits = tarn_state_last_logits(state_, &count);
     // Rows beyond the tokenizer's table stand for no text.
     count = std::min(count, tarn_model_tokenizer_size(model_));
-    internal::Call(tarn_sample, logits, count, &c, position(), &token);
+    internal::Call(tarn_sample, logits, count, sampling.get(), position(),
+                   &token);
     return token;
   }
 
@@ -357,10 +417,10 @@ class State {
       const TokenSink& sink;
       std::exception_ptr thrown;
     } told{sink, nullptr};
-    const tarn_sampler_options sampler = internal::SamplerOf(options.sampler);
+    const internal::Sampling sampling(options.sampler);
     tarn_generate_options c = TARN_GENERATE_OPTIONS_INIT;
     c.max_tokens = options.max_tokens;
-    c.sampler = &sampler;
+    c.sampler = sampling.get();
     c.user = &told;
     std::vector<const char*> stop;
     for (const std::string& text : options.stop) stop.push_back(text.c_str());

@@ -14,7 +14,7 @@
 #include "capi/test_fixture.h"
 #include "core/file.h"
 #include "kernels/matmul/weight_format.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
 

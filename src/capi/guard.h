@@ -11,8 +11,8 @@
 #include <span>
 
 #include "core/error.h"
+#include "runtime/sampling/sampler.h"
 #include "runtime/session/loaded_model.h"
-#include "runtime/session/sampler.h"
 #include "tarn/tarn.h"
 
 // Counted, so that a state may outlive the caller's reference to its model.
@@ -91,6 +91,10 @@ Options ReadOptions(const Options* given, const Options& defaults,
 /// options: NULL gives the defaults. `name` for the message.
 SamplerOptions SamplerOptionsOf(const tarn_sampler_options* options,
                                 const char* name);
+/// The other way, as far as the caller's struct_size reaches; seed, stream and
+/// lists stay.
+void FillSamplerOptions(const SamplerOptions& sampler,
+                        tarn_sampler_options* options);
 
 /// Copies what a call produced to the caller; throws ShapeError without room.
 template <typename T>

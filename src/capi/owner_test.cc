@@ -64,6 +64,30 @@ TEST_F(Owner, DrawsWhatTheModelSays) {
   EXPECT_EQ(fork.position(), 0u);
 }
 
+TEST_F(Owner, AllOptionsOfSamplingReachTheLibrary) {
+  const tarn::Model model = tarn::Model::Open(Path("linear"));
+  EXPECT_EQ(model.sampler().repeat_last_n, 64);
+  tarn::State state(model);
+  state.Prefill({1, 2, 3});
+  tarn::SamplerOptions options;
+  options.logit_bias = {{7, 100.0f}};
+  EXPECT_EQ(state.Sample(options), 7);
+  options.samplers = "temperature";
+  options.mirostat_tau = -1;
+  EXPECT_THROW(state.Sample(options), tarn::Error);
+  // Each token at most once.
+  tarn::GenerateOptions once{20, {}};
+  once.sampler.presence_penalty = 2;
+  once.sampler.repeat_penalty = 10;
+  once.sampler.frequency_penalty = 2;
+  once.sampler.temperature = 0;
+  once.sampler.dry_sequence_breakers = std::vector<std::string>{};
+  const std::string text = model.Generate("a", once);
+  once.sampler = {};
+  once.sampler.temperature = 0;
+  EXPECT_NE(text, model.Generate("a", once));
+}
+
 TEST_F(Owner, GeneratesWhatItDraws) {
   for (const char* name : {"linear", "full", "char", "ids"}) {
     const tarn::Model model = tarn::Model::Open(Path(name));

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "capi/test_fixture.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "tarn/tarn.h"
 #include "text/tokenizer.h"
 
@@ -57,6 +58,76 @@ TEST_F(CApi, Samples) {
               TARN_ERROR_NUMERIC, "id 1");
   ExpectError(tarn_sample(nullptr, 0, nullptr, 0, &token, &error_),
               TARN_ERROR_ARGUMENT, "logits");
+}
+
+// All options reach the sampler; callers that know fewer fields still work.
+TEST_F(CApi, SamplesWithAllOptions) {
+  const float logits[] = {3, 2, 1, 0};
+  int32_t token = -1;
+  tarn_sampler_options options = TARN_SAMPLER_OPTIONS_INIT;
+  options.temperature = 0;
+  const tarn_logit_bias biases[] = {{0, -HUGE_VALF}, {3, 2.5f}};
+  options.logit_bias = biases;
+  options.logit_bias_count = 2;
+  ASSERT_EQ(tarn_sample(logits, 4, &options, 0, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, 3);
+  // The struct as it was before there were more fields.
+  options.struct_size = offsetof(tarn_sampler_options, typical_p);
+  ASSERT_EQ(tarn_sample(logits, 4, &options, 0, &token, &error_), TARN_OK);
+  EXPECT_EQ(token, 0);
+  options.typical_p = 7;  // not the caller's
+  options.top_k = 7;
+  tarn_model_sampler(model_, &options);
+  EXPECT_EQ(options.top_k, 40);
+  EXPECT_EQ(options.typical_p, 7);
+  options = TARN_SAMPLER_OPTIONS_INIT;
+  options.samplers = "top_k";
+  options.top_k = 1;
+  options.temperature = 50;  // of a stage that does not run
+  for (uint64_t position = 0; position < 20; ++position) {
+    ASSERT_EQ(tarn_sample(logits, 4, &options, position, &token, &error_),
+              TARN_OK);
+    EXPECT_EQ(token, 0);
+  }
+  options.samplers = "topk";
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "samplers");
+  options.samplers = nullptr;
+  options.logit_bias_count = 1;
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "logit_bias");
+  options.logit_bias = biases;
+  options.logit_bias_count = uint64_t{1} << 40;
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "at most 1024");
+  options.logit_bias_count = 0;
+  const char* breakers[] = {"a", nullptr};
+  options.dry_sequence_breakers = breakers;
+  options.dry_sequence_breaker_count = 2;
+  ExpectError(tarn_sample(logits, 4, &options, 0, &token, &error_),
+              TARN_ERROR_ARGUMENT, "dry_sequence_breakers");
+  options.dry_sequence_breaker_count = 1;
+  ASSERT_EQ(tarn_sample(logits, 4, &options, 0, &token, &error_), TARN_OK);
+}
+
+// Every number of the struct is the option of the same name.
+TEST_F(CApi, DefaultsOfTheStructAreThoseOfTheOptions) {
+  tarn_sampler_options given = TARN_SAMPLER_OPTIONS_INIT, filled;
+  std::memset(&filled, 0x5a, sizeof(filled));
+  filled.struct_size = sizeof(filled);
+  filled.reserved = 0;
+  filled.seed = filled.stream = 0;
+  filled.dry_sequence_breakers = nullptr;
+  filled.dry_sequence_breaker_count = 0;
+  filled.logit_bias = nullptr;
+  filled.logit_bias_count = 0;
+  filled.samplers = nullptr;
+  tarn_model_sampler(model_, &filled);
+  constexpr size_t kFirst = offsetof(tarn_sampler_options, temperature);
+  EXPECT_EQ(std::memcmp(reinterpret_cast<const char*>(&given) + kFirst,
+                        reinterpret_cast<const char*>(&filled) + kFirst,
+                        sizeof(given) - kFirst),
+            0);
 }
 
 // What the callbacks of tarn_generate are given.

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "capi/guard.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 using tarn::ArgumentError;
 using tarn::StrCat;
@@ -106,12 +106,7 @@ void tarn_decoder_free(tarn_decoder* decoder) {
 void tarn_model_sampler(const tarn_model* model,
                         tarn_sampler_options* options) {
   if (model == nullptr || options == nullptr) return;
-  if (options->struct_size < sizeof(tarn_sampler_options)) return;
-  const tarn::SamplerOptions& sampler = model->defaults.sampler;
-  options->temperature = sampler.temperature;
-  options->top_k = sampler.top_k;
-  options->top_p = sampler.top_p;
-  options->min_p = sampler.min_p;
+  tarn::capi::FillSamplerOptions(model->defaults.sampler, options);
 }
 
 const int32_t* tarn_model_stop_tokens(const tarn_model* model,

@@ -72,8 +72,18 @@ std::optional<PublishedSampling> SamplingOf(const nlohmann::json& root,
       NumberOf(root, where, "temperature", 0, 100, sampling.temperature);
   sampling.min_p = NumberOf(root, where, "min_p", 0, 1, sampling.min_p);
   sampling.top_p = NumberOf(root, where, "top_p", 0, 1, sampling.top_p);
-  if (sampling.top_p == 0) {
-    throw FormatError(StrCat(where, ": top_p"), "a number above 0", "0");
+  sampling.typical_p =
+      NumberOf(root, where, "typical_p", 0, 1, sampling.typical_p);
+  sampling.repetition_penalty = NumberOf(root, where, "repetition_penalty", 0,
+                                         10, sampling.repetition_penalty);
+  constexpr double kLeastPenalty = 1e-30;  // quotients of logits stay finite
+  for (const auto& [key, small] :
+       {std::pair("top_p", sampling.top_p == 0),
+        std::pair("typical_p", sampling.typical_p == 0),
+        std::pair("repetition_penalty",
+                  sampling.repetition_penalty < kLeastPenalty)}) {
+    if (!small) continue;
+    throw FormatError(StrCat(where, ": ", key), "a number above 0", "0");
   }
   const nlohmann::json top_k = root.value("top_k", nlohmann::json());
   if (top_k.is_null()) return sampling;

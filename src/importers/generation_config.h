@@ -20,6 +20,8 @@ struct PublishedSampling {
   int64_t top_k = 50;
   double top_p = 1.0;
   double min_p = 0.0;
+  double typical_p = 1.0;
+  double repetition_penalty = 1.0;  // for all tokens of the text
 };
 
 struct PublishedGeneration {
@@ -31,7 +33,8 @@ struct PublishedGeneration {
 };
 
 /// Reads the model's generation_config.json, if there is one: eos_token_id, a
-/// number or a list, and with do_sample temperature, top_k, top_p, min_p.
+/// number or a list, and with do_sample temperature, top_k, top_p, min_p,
+/// typical_p, repetition_penalty.
 /// Without an eos_token_id there, that of config.json counts if it is a
 /// published model's. Other keys are not read. FormatError names the key;
 /// IoError.

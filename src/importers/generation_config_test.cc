@@ -55,14 +55,19 @@ TEST_F(GenerationFile, SamplingCountsWithDoSampleAlone) {
   EXPECT_EQ(plain.top_k, 50);
   EXPECT_EQ(plain.top_p, 1.0);
   EXPECT_EQ(plain.min_p, 0.0);
+  EXPECT_EQ(plain.typical_p, 1.0);
+  EXPECT_EQ(plain.repetition_penalty, 1.0);
   const PublishedSampling given =
       *Read(R"({"do_sample": true, "temperature": 0.6, "top_k": 20,
-                "top_p": 0.95, "min_p": 0.1, "repetition_penalty": 1.1})")
+                "top_p": 0.95, "min_p": 0.1, "repetition_penalty": 1.1,
+                "typical_p": 0.9})")
            .sampling;
   EXPECT_EQ(given.temperature, 0.6);
   EXPECT_EQ(given.top_k, 20);
   EXPECT_EQ(given.top_p, 0.95);
   EXPECT_EQ(given.min_p, 0.1);
+  EXPECT_EQ(given.typical_p, 0.9);
+  EXPECT_EQ(given.repetition_penalty, 1.1);
 }
 
 TEST_F(GenerationFile, FaultsNameTheKey) {
@@ -86,6 +91,14 @@ TEST_F(GenerationFile, FaultsNameTheKey) {
            {R"({"do_sample": true, "top_k": 1.5})", "top_k"},
            {R"({"do_sample": true, "top_p": 0})", "top_p"},
            {R"({"do_sample": true, "top_p": 1.5})", "top_p"},
+           {R"({"do_sample": true, "typical_p": 0})", "typical_p"},
+           {R"({"do_sample": true, "typical_p": 1.01})", "typical_p"},
+           {R"({"do_sample": true, "repetition_penalty": 0})",
+            "repetition_penalty"},
+           {R"({"do_sample": true, "repetition_penalty": 11})",
+            "repetition_penalty"},
+           {R"({"do_sample": true, "repetition_penalty": 1e-300})",
+            "repetition_penalty"},
            {R"({"do_sample": true, "min_p": 2})", "min_p"}}) {
     Write("generation_config.json", text);
     const auto read = ReadGenerationConfig(dir_);

@@ -24,13 +24,13 @@
 #include "python/binding/function.h"
 #include "python/binding/object.h"
 #include "python/errors_module.h"
+#include "python/sampling_module.h"
 #include "python/template_module.h"
 #include "runtime/generate/beam.h"
 #include "runtime/generate/generate.h"
 #include "runtime/generate/pixels.h"
 #include "runtime/generate/target.h"
 #include "runtime/session/loaded_model.h"
-#include "runtime/session/sampler.h"
 #include "runtime/session/state_file.h"
 #include "text/template/chat_format.h"
 
@@ -38,7 +38,6 @@ namespace tarn::python {
 namespace {
 
 using Tokens = ArrayView<int32_t, 1>;
-using Floats = ArrayView<float, 1>;
 // Images [n, bytes of each], whole or as far as they are given.
 using Images = ArrayView<uint8_t, 2>;
 // Tokens, log-probability, score, finished: a Hypothesis
@@ -239,6 +238,14 @@ class PyModel {
 
   const GenerationDefaults& defaults() const { return loaded_.defaults; }
 
+  Sampler MakeSampler(const GivenOptions& given, uint64_t seed,
+                      uint64_t stream) const {
+    SamplerOptions options;
+    options.seed = seed;
+    options.stream = stream;
+    return Sampler(OptionsOf(given, std::move(options)), loaded_.tokenizer);
+  }
+
   std::vector<int32_t> Encode(const Bytes& text, bool add_special,
                               bool allow_special) const {
     EncodeOptions options;
@@ -385,6 +392,7 @@ void AddModel(PyObject* module) {
       Method<&PyModel::Classify>("classify"),
       Method<&PyModel::DrawImages>("draw_images"),
       Method<&PyModel::ScoreImages>("score_images"),
+      Method<&PyModel::MakeSampler>("sampler"),
       Method<&PyModel::Encode>("encode"),
       Method<&PyModel::EncodeChat>("encode_chat"),
       Method<&PyModel::Decode>("decode"),
@@ -413,8 +421,7 @@ void AddModel(PyObject* module) {
       Property<[](const PyModel& self) { return self.defaults().stop_tokens; }>(
           "stop_tokens"),
       Property<[](const PyModel& self) {
-        const SamplerOptions& s = self.defaults().sampler;
-        return std::tuple(s.temperature, s.top_k, s.top_p, s.min_p);
+        return AllOptions(self.defaults().sampler);
       }>("sampling"),
       kLastProperty};
   constexpr auto make = [](const Bytes& dir, const std::string& weights,
@@ -444,30 +451,20 @@ void AddGeneration(PyObject* module) {
                                   kLastMethod};
   static PyGetSetDef properties[] = {kLastProperty};
   constexpr auto make = [](const PyModel& model, State& state,
-                           int64_t max_tokens, double temperature,
-                           int64_t top_k, double top_p, double min_p,
+                           int64_t max_tokens, const GivenOptions& given,
                            uint64_t seed, const std::vector<Bytes>& stop,
                            const std::vector<int32_t>& stop_tokens) {
-    return std::make_unique<PyGeneration>(
-        model, state, max_tokens,
-        SamplerOptions{temperature, top_k, top_p, min_p, seed, /*stream=*/0},
-        stop, stop_tokens);
+    SamplerOptions sampler = OptionsOf(given, model.defaults().sampler);
+    sampler.seed = seed;
+    return std::make_unique<PyGeneration>(model, state, max_tokens, sampler,
+                                          stop, stop_tokens);
   };
   Class<PyGeneration>::Add(module, "_tarn_runtime.Generation", methods,
                            properties, &Construct<make, /*owners=*/2>);
 }
 
-int32_t SampleRow(const Floats& logits, double temperature, int64_t top_k,
-                  double top_p, double min_p, uint64_t seed, uint64_t stream,
-                  uint64_t position) {
-  const SamplerOptions options{temperature, top_k, top_p, min_p, seed, stream};
-  CheckSampler(options);
-  return Sample(logits.Flat(), options, position);
-}
-
 Owned MakeModule() {
-  static PyMethodDef functions[] = {Function<&SampleRow>("sample"),
-                                    kLastMethod};
+  static PyMethodDef functions[] = {kLastMethod};
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                    "_tarn_runtime",
                                    nullptr,
@@ -487,6 +484,7 @@ Owned MakeModule() {
   AddGeneration(module.get());
   AddDecoder(module.get());
   AddAccounting(module.get());
+  AddSampling(module.get());
   AddTemplates(module.get());
   return module;
 }

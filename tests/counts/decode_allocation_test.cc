@@ -11,7 +11,7 @@
 #include "core/feature_map.h"
 #include "reference/test_model.h"
 #include "runtime/model/model.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 namespace tarn::testing {
 namespace {

@@ -24,23 +24,34 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarn._paths import AnyPath
 from tarn.runtime import _images
-from tarn.runtime._arguments import number, sampling, stop_texts, whole
+from tarn.runtime._arguments import number, stop_texts, token_array, whole
 from tarn.runtime._library import module as _module
+from tarn.runtime._sampling import (
+    AllSamplingOptions,
+    Sampler,
+    SamplingOption,
+    SamplingOptions,
+    given_options,
+    sampling_options,
+)
 
 __all__ = [
     "FormatError",
     "Hypothesis",
     "Model",
     "NumericError",
+    "Sampler",
+    "SamplingOption",
     "State",
     "render_chat_template",
     "sample",
+    "sampling_options",
 ]
 
 FormatError = _module.FormatError
@@ -48,22 +59,13 @@ FormatError.__doc__ = "A file of the model is not what it must be. A ValueError.
 NumericError = _module.NumericError
 NumericError.__doc__ = "NaN or infinity among logits. An ArithmeticError."
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
 Tokens = Sequence[int] | np.ndarray
 Text = str | bytes | Tokens  # or the tokens it is made of
 
 _AUTOMATIC = -(2**63)  # kAutoTokens: the library's default
-
-
-def _tokens(tokens: Tokens) -> np.ndarray:
-    """Tokens as [n] int32; refuses anything but whole numbers of that range."""
-    array = np.asarray(tokens)
-    if array.size == 0:
-        array = array.astype(np.int32)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
-        raise TypeError(f"tokens: want one axis of integers, got {array.dtype} {list(array.shape)}")
-    if array.size and not (-(2**31) <= int(array.min()) and int(array.max()) < 2**31):
-        raise ValueError("tokens: want 32-bit integers, got larger ones")
-    return np.ascontiguousarray(array, dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -284,21 +286,21 @@ class Model:
         """Consumes tokens; returns the logits of the last, float32 [n_outputs]. Any
         split of a prompt over calls gives the same bits. Raises ValueError for
         a token outside the vocabulary, with the state unchanged."""
-        return self._model.prefill(_held(state), _tokens(tokens))
+        return self._model.prefill(_held(state), token_array(tokens))
 
     def step(self, state: State, token: int) -> np.ndarray:
         """Consumes one token; returns its logits, float32 [n_outputs]."""
-        return self._model.prefill(_held(state), _tokens([token]))
+        return self._model.prefill(_held(state), token_array([token]))
 
     def score(self, state: State, tokens: Tokens) -> np.ndarray:
         """Consumes tokens; returns the logits of each, float32 [n, n_outputs]."""
-        return self._model.score(_held(state), _tokens(tokens))
+        return self._model.score(_held(state), token_array(tokens))
 
     def step_batch(self, states: Sequence[State], tokens: Tokens) -> np.ndarray:
         """Consumes one token for each of n distinct states and reads the weights
         once for all; returns the logits, float32 [n, n_outputs]. No bit of a row
         depends on the others."""
-        return self._model.step_batch([_held(state) for state in states], _tokens(tokens))
+        return self._model.step_batch([_held(state) for state in states], token_array(tokens))
 
     def encode_source(self, source: Text) -> State:
         """Sequence-to-sequence models: reads a source (any length, 0 included) and
@@ -433,7 +435,7 @@ class Model:
         return _images.bits_per_dim(self._model, _images.shape_of(self.config), images, pixels)
 
     def _text(self, text: Text) -> np.ndarray:
-        return _tokens(self.encode(text) if isinstance(text, (str, bytes)) else text)
+        return token_array(self.encode(text) if isinstance(text, (str, bytes)) else text)
 
     @property
     def stop_tokens(self) -> list[int]:
@@ -442,11 +444,11 @@ class Model:
         return self._model.stop_tokens
 
     @property
-    def sampling(self) -> dict[str, float]:
-        """temperature, top_k, top_p and min_p that `stream` and `generate` use by
-        default: those of the directory's generation_config.json if that says
-        do_sample, else those of `sample`."""
-        return dict(zip(("temperature", "top_k", "top_p", "min_p"), self._model.sampling))
+    def sampling(self) -> dict[str, Any]:
+        """The options of sampling that `stream` and `generate` use by default: those of
+        the directory's generation_config.json if that says do_sample, else llama.cpp's.
+        Lists are lists of texts, as `sampling_options` has them."""
+        return dict(self._model.sampling)
 
     def encode(
         self, text: str | bytes, *, add_special: bool = False, allow_special: bool = False
@@ -505,12 +507,12 @@ class Model:
     def decode_bytes(self, tokens: Tokens) -> bytes:
         """Bytes of tokens that are a text as a whole: a space that the tokenizer puts
         before a text is taken away."""
-        return self._model.decode(_tokens(tokens))
+        return self._model.decode(token_array(tokens))
 
     def decode(self, tokens: Tokens, *, skip_special: bool = False) -> str:
         """Text of tokens, as the tokenizers package decodes them; bytes that are no UTF-8
         become U+FFFD. skip_special: without special tokens."""
-        return self._model.decode_text(_tokens(tokens), bool(skip_special))
+        return self._model.decode_text(token_array(tokens), bool(skip_special))
 
     def decode_stream(self, tokens: Iterable[int]) -> Iterator[str]:
         """Text of tokens as they come, none while a character is unfinished: together
@@ -540,6 +542,7 @@ class Model:
         seed: int = 0,
         stop: str | bytes | Sequence[str | bytes] = (),
         stop_tokens: Sequence[int] | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> Iterator[str]:
         """Text as it is generated, one piece per token (none while a character is
         unfinished). state: the state to continue from; it holds every token whose
@@ -552,27 +555,23 @@ class Model:
         back as long as one may begin in them; the state holds its tokens.
         stop_tokens: tokens that end the text and are not consumed; None: those of the
         model. A text as the prompt gets the tokens that the tokenizer puts before texts
-        at position 0. Other arguments as in `sample`; None: those of `sampling`. Raises ValueError, before any work, for arguments out of
-        range, models that write no text, and more tokens than a model has learned
+        at position 0. options: those of docs/sampling.md. Options of sampling that are None:
+        those of `sampling`. Penalties look at the prompt and what follows it, not at what
+        a state has consumed before. Raises ValueError, before any work, for arguments out of range, models that write no text, and more tokens than a model has learned
         positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
-        heat, most, nucleus, least = self._model.sampling
-        sampler = sampling(
-            heat if temperature is None else temperature,
-            int(most) if top_k is None else top_k,
-            nucleus if top_p is None else top_p,
-            least if min_p is None else min_p,
-            seed,
-        )
+        own = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        sampler = given_options(own | dict(options))
+        seed = whole("seed", seed, 0, 2**64 - 1)
         state = self.state() if state is None else state
         stops = self._model.stop_tokens if stop_tokens is None else stop_tokens
         tokens = [whole("stop_tokens", token, 0, 2**31 - 1) for token in stops]
         text = _module.Generation(
-            self._model, _held(state), count, *sampler, stop_texts(stop), tokens
+            self._model, _held(state), count, sampler, seed, stop_texts(stop), tokens
         )
         if isinstance(prompt, (str, bytes)):
             prompt = self.encode(prompt, add_special=state.position == 0)
-        text.prompt(_tokens(prompt))
+        text.prompt(token_array(prompt))
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         while (token := text.next()) is not None:
             piece = decoder.decode(token)
@@ -595,6 +594,7 @@ class Model:
         seed: int = 0,
         stop: str | bytes | Sequence[str | bytes] = (),
         stop_tokens: Sequence[int] | None = None,
+        **options: Unpack[SamplingOptions],
     ) -> str:
         """All of `stream` as one text; arguments and errors as there."""
         pieces = self.stream(
@@ -608,6 +608,7 @@ class Model:
             seed=seed,
             stop=stop,
             stop_tokens=stop_tokens,
+            **options,
         )
         return "".join(pieces)
 
@@ -618,29 +619,33 @@ class Model:
 def sample(
     logits: np.ndarray,
     *,
-    temperature: float = 0.8,
-    top_k: int = 40,
-    top_p: float = 0.95,
-    min_p: float = 0.05,
+    tokens: Tokens = (),
+    temperature: float | None = 0.8,
+    top_k: int | None = 40,
+    top_p: float | None = 0.95,
+    min_p: float | None = 0.05,
     seed: int = 0,
     stream: int = 0,
     position: int = 0,
+    **options: Unpack[SamplingOptions],
 ) -> int:
-    """A token drawn from logits [n]: top_k, top_p, min_p, temperature, draw.
+    """A token drawn from logits [n].
 
-    temperature: at most 0 takes the best token, ties to the lowest id. top_k 0,
-    top_p 1, min_p 0: off. position: counter of the draw; the same arguments give
-    the same token. Raises NumericError for NaN, ValueError for values out of range.
+    tokens: those of the text so far, which penalties look at. temperature: at most 0
+    takes the best token, ties to the lowest id. top_k 0, top_p 1, min_p 0: off. options:
+    those of docs/sampling.md; DRY has no sequence breakers, and Mirostat begins (`Sampler`
+    has both). position: counter of the draw; the same arguments give the same token.
+    Raises NumericError for NaN, ValueError for values out of range.
     """
-    row = np.asarray(logits, dtype=np.float32)
-    if row.ndim != 1:
-        raise ValueError(f"logits: want one axis, got {list(row.shape)}")
-    return _module.sample(
-        np.ascontiguousarray(row),
-        *sampling(temperature, top_k, top_p, min_p, seed),
-        whole("stream", stream, 0, 2**64 - 1),
-        whole("position", position, 0, 2**64 - 1),
-    )
+    own: AllSamplingOptions = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        **options,
+    }
+    sampler = Sampler(seed=seed, stream=stream, **own)
+    return sampler.draw(logits, tokens=tokens, position=position)
 
 
 def render_chat_template(

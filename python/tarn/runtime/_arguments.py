@@ -6,6 +6,8 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 
 def whole(name: str, value: Any, low: int, high: int) -> int:
     """A whole number from low to high. Raises TypeError and ValueError."""
@@ -37,14 +39,13 @@ def stop_texts(stop: str | bytes | Sequence[str | bytes]) -> list[bytes]:
     return [text.encode() if isinstance(text, str) else text for text in texts]
 
 
-def sampling(
-    temperature: float, top_k: int, top_p: float, min_p: float, seed: int
-) -> tuple[float, int, float, float, int]:
-    """The arguments of a sampler, in the extension's order."""
-    return (
-        number("temperature", temperature),
-        whole("top_k", top_k, 0, 2**63 - 1),
-        number("top_p", top_p),
-        number("min_p", min_p),
-        whole("seed", seed, 0, 2**64 - 1),
-    )
+def token_array(tokens: Any) -> np.ndarray:
+    """Tokens as [n] int32; refuses anything but whole numbers of that range."""
+    array = np.asarray(tokens)
+    if array.size == 0:
+        array = array.astype(np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise TypeError(f"tokens: want one axis of integers, got {array.dtype} {list(array.shape)}")
+    if array.size and not (-(2**31) <= int(array.min()) and int(array.max()) < 2**31):
+        raise ValueError("tokens: want 32-bit integers, got larger ones")
+    return np.ascontiguousarray(array, dtype=np.int32)

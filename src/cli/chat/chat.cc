@@ -22,6 +22,7 @@ struct ChatFlags {
   std::string dir, system, template_path;
   ModelFlags model;
   ChatOptions chat;
+  SamplingLists sampling;
   bool hide_thinking = false, no_thinking = false;
   int64_t seed = -1;
 };
@@ -60,7 +61,7 @@ void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
            "most tokens of an answer, thinking included")
       .Whole(1, INT64_MAX)
       .ShowDefault();
-  DeclareSampling(parser, flags.chat.sampler);
+  DeclareSampling(parser, flags.sampling, flags.chat.sampler);
   parser
       .Add("--stop", flags.chat.stop_texts,
            "end an answer before this text appears; may be given several "
@@ -174,7 +175,7 @@ int Chat(int argc, char** argv) {
                         "tarn chat");
   DeclareChat(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  CheckSampler(flags.chat.sampler);
+  FinishSampling(parser, flags.sampling, flags.chat.sampler);
   const StopTexts checked(flags.chat.stop_texts);
   const ModelPath path(flags.dir);
   const LoadedModel opened = OpenModelPath(path, flags.model.Options());

@@ -27,6 +27,7 @@ struct GenerateFlags {
   std::string dir, prompt;
   ModelFlags model;
   int64_t max_tokens = kDefaultTokens;
+  SamplingLists sampling;
   GenerateOptions generate;
   TargetOptions target;
   int64_t seed = -1;
@@ -66,7 +67,7 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
            "positions end earlier")
       .Whole(0, INT64_MAX)
       .ShowDefault();
-  DeclareSampling(parser, flags.generate.sampler);
+  DeclareSampling(parser, flags.sampling, flags.generate.sampler);
   parser
       .Add("--stop", flags.generate.stop_texts,
            "end the text before this one appears; may be given several times")
@@ -166,12 +167,12 @@ std::string JsonText(const GenerateReport& report, const std::string& text) {
   return root.dump() + "\n";
 }
 
-const std::vector<const char*> kTargetOptions = {"--beam", "--length-penalty"};
+const std::vector<std::string> kTargetOptions = {"--beam", "--length-penalty"};
 
 // Refuses options that mean nothing to the model, rather than ignoring them.
 void RefuseOptions(const ArgumentParser& parser,
-                   const std::vector<const char*>& names, const char* model) {
-  for (const char* name : names) {
+                   const std::vector<std::string>& names, const char* model) {
+  for (const std::string& name : names) {
     if (!parser.Has(name)) continue;
     throw ExitError(kExitUsage, StrCat(name, ": not an option of ", model));
   }
@@ -187,7 +188,7 @@ int Generate(int argc, char** argv) {
                         "tarn generate");
   Declare(parser, flags);
   if (const auto code = parser.Parse(argc, argv)) return *code;
-  CheckSampler(flags.generate.sampler);
+  FinishSampling(parser, flags.sampling, flags.generate.sampler);
   const StopTexts checked(flags.generate.stop_texts);
   const LoadedModel opened = OpenModelPath(flags.dir, flags.model.Options());
   const ModelConfig& config = opened.model.config();
@@ -204,9 +205,8 @@ int Generate(int argc, char** argv) {
                              ": want a model that writes text, got "
                              "a classifier (see `tarn classify`)"));
     case Arch::kSeq2seq:
-      RefuseOptions(parser,
-                    {"--temperature", "--top-k", "--top-p", "--min-p", "--stop",
-                     "--ignore-eos", "--seed"},
+      RefuseOptions(parser, SamplingFlags(), "a sequence-to-sequence model");
+      RefuseOptions(parser, {"--stop", "--ignore-eos", "--seed"},
                     "a sequence-to-sequence model");
       flags.target.max_tokens = flags.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);

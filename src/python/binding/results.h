@@ -8,6 +8,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "python/binding/array.h"
@@ -53,6 +54,8 @@ Owned ToPython(NewArray<T, Dims> array) {
 
 template <typename... Ts>
 Owned ToPython(const std::tuple<Ts...>& values);
+template <typename... Ts>
+Owned ToPython(const std::variant<Ts...>& value);
 
 template <typename T>
 Owned ToPython(const std::vector<T>& values) {
@@ -74,6 +77,11 @@ Owned ToPython(const std::tuple<Ts...>& values) {
       },
       values);
   return tuple;
+}
+
+template <typename... Ts>
+Owned ToPython(const std::variant<Ts...>& value) {
+  return std::visit([](const auto& held) { return ToPython(held); }, value);
 }
 
 template <typename T>

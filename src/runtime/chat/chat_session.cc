@@ -127,7 +127,7 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
   if (ids.empty()) {
     throw FormatError("chat template", "a text", "an empty one");
   }
-  const GenerateOptions generate =
+  GenerateOptions generate =
       OptionsFor(options, static_cast<int64_t>(ids.size()));
   const StopTexts checked(generate.stop_texts);
   GoBackTo(ids);
@@ -169,6 +169,7 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
     if (read.stopped) return turn;
     read_ = ReadText{text.Text(), DataOf(text), ""};
     SaveHere(true);
+    generate.history = ids;
     GenerateResult drawn = Generate(model_->model, model_->tokenizer, state_,
                                     {}, generate, on_token, stop);
     turn.first_token_ms = read.prefill_ms + drawn.first_token_ms;

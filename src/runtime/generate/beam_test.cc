@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "reference/test_model.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 namespace tarn::testing {
 namespace {

@@ -34,7 +34,9 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
       state_(state),
       max_tokens_(options.max_tokens),
       sequence_(tokenizer, {options.sampler, options.stop_tokens,
-                            options.stop_texts, options.begins_text}) {
+                            options.stop_texts, options.begins_text}),
+      history_(options.history) {
+  if (options.sampler_state) sequence_.SetSamplerState(*options.sampler_state);
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
     throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
   }
@@ -67,6 +69,7 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
   if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
   CheckTokens(tokens, model_.vocab_size());
   sequence_.Begin(tokens, Budget(static_cast<int64_t>(tokens.size())));
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
   if (tokens.empty()) {
     const std::span<const float> last = state_.last_logits();
     if (last.empty()) {
@@ -92,9 +95,10 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
 }
 
 std::optional<int32_t> Generation::Draw() {
-  const int32_t token =
-      sequence_.Draw(logits_, static_cast<uint64_t>(state_.position()));
+  const int32_t token = sequence_.Draw(
+      logits_, static_cast<uint64_t>(state_.position()), history_);
   if (sequence_.end() == SequenceEnd::kStopToken) return std::nullopt;
+  history_.push_back(token);
   return token;
 }
 
@@ -139,6 +143,7 @@ GenerateResult Generate(const Model& model, const Tokenizer& tokenizer,
     result.stopped = stop && stop();
   }
   result.end = text.end();
+  result.sampler_state = text.sampler_state();
   result.held += text.TakeHeld();
   return result;
 }

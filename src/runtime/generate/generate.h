@@ -28,12 +28,21 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens = {};  // as in SequenceOptions
   std::vector<std::string> stop_texts = {};
   bool begins_text = false;  // as in SequenceOptions
+  /// Tokens that the state has consumed before the prompt, oldest first:
+  /// penalties of the sampler look at them. Those that are left out count for
+  /// nothing.
+  std::vector<int32_t> history = {};
+  /// Where another run of the same text has ended (Generation::sampler_state);
+  /// nothing: the start.
+  std::optional<SamplerState> sampler_state = std::nullopt;
 };
 
 /// A text as it grows, for callers that ask for the next token. A draw is a
-/// function of the logits, the sampler's options and the state's position, and
-/// every token is consumed before the next is drawn: a caller that stops at any
-/// token and continues later from the state gets the same text as in one run.
+/// function of the logits, the sampler's options and state, the tokens so far
+/// and the state's position, and every token is consumed before the next is
+/// drawn: a caller that stops at any token and continues later from the state,
+/// with history and sampler_state where the options read them, gets the same
+/// text as in one run.
 /// Holds references to its arguments. One thread at a time.
 class Generation {
  public:
@@ -69,6 +78,9 @@ class Generation {
   std::string TakeHeld() { return sequence_.TakeHeld(); }
   SequenceEnd end() const { return sequence_.end(); }
   int64_t tokens() const { return sequence_.tokens(); }  // generated so far
+  const SamplerState& sampler_state() const {
+    return sequence_.sampler_state();
+  }
 
  private:
   int64_t Budget(int64_t prompt) const;
@@ -78,7 +90,8 @@ class Generation {
   State& state_;
   const int64_t max_tokens_;
   Sequence sequence_;
-  std::vector<float> logits_;  // [n_outputs], of the last token
+  std::vector<int32_t> history_;  // all tokens so far
+  std::vector<float> logits_;     // [n_outputs], of the last token
 };
 
 /// A token that was drawn and consumed.
@@ -104,6 +117,7 @@ struct GenerateResult {
   double prefill_ms = 0;
   double first_token_ms = 0;  // from the start of prefill to the first draw
   double decode_ms = 0;       // draws and steps, without the time in the sink
+  SamplerState sampler_state = {};  // after the last draw
 };
 
 /// Consumes the prompt and runs a Generation to its end. Every token passed to

@@ -85,6 +85,49 @@ TEST_P(Generating, IsDrawsAndStepsByHand) {
   EXPECT_TRUE(state == by_hand);
 }
 
+// Penalties, DRY and Mirostat need what was before: the prompt, the tokens
+// drawn, and for a text in parts the history and the sampler's state.
+TEST_P(Generating, HistoryAndStateReachTheSampler) {
+  const Model model = OpenBytes();
+  const Tokenizer bytes = Tokenizer::Byte();
+  GenerateOptions options = Options(30);
+  options.sampler.repeat_penalty = 1.7;
+  options.sampler.repeat_last_n = 20;
+  options.sampler.dry_multiplier = 2;
+  options.sampler.mirostat = 2;
+  State whole(model), by_hand(model), parts(model);
+  const auto want = Written(model, bytes, whole, prompt_, options);
+  const Sampler sampler(options.sampler, bytes);
+  SamplerState state = sampler.Start();
+  std::vector<int32_t> history(prompt_.begin(), prompt_.end());
+  std::vector<float> logits(256);
+  model.Prefill(by_hand, prompt_, logits.data());
+  for (const int32_t token : want) {
+    ASSERT_EQ(
+        sampler.Draw({.logits = logits,
+                      .tokens = history,
+                      .position = static_cast<uint64_t>(by_hand.position())},
+                     state),
+        token);
+    history.push_back(token);
+    model.Step(by_hand, token, logits.data());
+  }
+  options.max_tokens = 11;
+  std::vector<int32_t> got;
+  const auto keep = [&](const GeneratedToken& token) {
+    got.push_back(token.id);
+    return true;
+  };
+  const GenerateResult first =
+      Generate(model, bytes, parts, prompt_, options, keep);
+  options.max_tokens = 19;
+  options.history.assign(prompt_.begin(), prompt_.end());
+  options.history.insert(options.history.end(), got.begin(), got.end());
+  options.sampler_state = first.sampler_state;
+  Generate(model, bytes, parts, {}, options, keep);
+  EXPECT_EQ(got, want);
+}
+
 TEST_P(Generating, StoppedAnywhereItContinuesAsOneRun) {
   const Model model = OpenBytes();
   const Tokenizer bytes = Tokenizer::Byte();

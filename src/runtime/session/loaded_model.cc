@@ -24,6 +24,12 @@ Result<GenerationDefaults> DefaultsOf(const ModelPath& path,
     defaults.sampler.top_k = sampling.top_k;
     defaults.sampler.top_p = sampling.top_p;
     defaults.sampler.min_p = sampling.min_p;
+    defaults.sampler.typical_p = sampling.typical_p;
+    if (sampling.repetition_penalty != 1) {
+      // transformers' penalty counts every token of the text.
+      defaults.sampler.repeat_penalty = sampling.repetition_penalty;
+      defaults.sampler.repeat_last_n = -1;
+    }
     defaults.sampler_given = true;
   }
   return defaults;

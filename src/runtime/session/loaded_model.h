@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "runtime/model/model.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "text/tokenizer.h"
 
 namespace tarn {

@@ -10,8 +10,9 @@ namespace tarn {
 Sequence::Sequence(const Tokenizer& tokenizer, SequenceOptions options)
     : tokenizer_(&tokenizer),
       options_(std::move(options)),
+      sampler_(options_.sampler, tokenizer),
+      sampler_state_(sampler_.Start()),
       stops_(options_.stop_texts) {
-  CheckSampler(options_.sampler);
   for (const int32_t token : options_.stop_tokens) {
     if (token >= 0 && token < tokenizer.vocab_size()) continue;
     throw ArgumentError("stop_tokens",
@@ -33,6 +34,19 @@ void Sequence::Begin(std::span<const int32_t> prompt, int64_t max_tokens) {
   text_.clear();
   stops_.Reset();
   progress_ = {};
+  if (options_.constraint == nullptr) return;
+  grammar_.emplace(options_.constraint->grammar());
+  mask_.resize(static_cast<size_t>(options_.constraint->masks().mask_words()));
+}
+
+void Sequence::Restart() {
+  sampler_state_ = sampler_.Start();
+  Begin({}, max_tokens_);
+}
+
+void Sequence::SetStream(uint64_t stream) {
+  options_.sampler.stream = stream;
+  sampler_ = Sampler(options_.sampler, *tokenizer_);
 }
 
 void Sequence::Consumed(size_t count) {
@@ -50,12 +64,35 @@ void Sequence::CheckWaits(const char* call) const {
       ended() ? "one that has ended" : "one with tokens to consume");
 }
 
-int32_t Sequence::Draw(std::span<const float> logits, uint64_t position) {
+// The tokens that the grammar allows next; an empty span without one. Nothing
+// where none is.
+std::optional<std::span<const uint32_t>> Sequence::Allowed() {
+  if (!grammar_) return std::span<const uint32_t>();
+  options_.constraint->masks().Fill(*grammar_, mask_);
+  const auto any = [](uint32_t word) { return word != 0; };
+  if (std::none_of(mask_.begin(), mask_.end(), any)) return std::nullopt;
+  return std::span<const uint32_t>(mask_);
+}
+
+int32_t Sequence::Draw(std::span<const float> logits, uint64_t position,
+                       std::span<const int32_t> history) {
   CheckWaits("Sequence::Draw");
   const auto candidates = static_cast<size_t>(tokenizer_->vocab_size());
-  const int32_t token =
-      Sample(logits.first(std::min(candidates, logits.size())),
-             options_.sampler, position);
+  const auto allowed = Allowed();
+  if (!allowed) {
+    // Without a stop token to draw, a text ends where nothing may follow.
+    end_ = SequenceEnd::kGrammar;
+    text_ = stops_.Take();
+    return -1;
+  }
+  SamplerState state = sampler_state_;
+  const int32_t token = sampler_.Draw(
+      {.logits = logits.first(std::min(candidates, logits.size())),
+       .tokens = history,
+       .allowed = *allowed,
+       .position = position},
+      state);
+  sampler_state_ = state;
   Accept(token);
   return token;
 }

@@ -5,12 +5,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
+#include "runtime/session/constraint.h"
 #include "runtime/session/stop_texts.h"
 #include "text/tokenizer.h"
 
@@ -25,13 +28,16 @@ struct SequenceOptions {
   /// The drawn text is one by itself, such as an answer: a space that the
   /// tokenizer puts before texts is taken away.
   bool begins_text = false;
+  /// The grammar of the text; null: any text.
+  std::shared_ptr<const Constraint> constraint = nullptr;
 };
 
 enum class SequenceEnd {
   kNone,    // it can continue
   kBudget,  // as many tokens as it may have
   kStopToken,
-  kStopText
+  kStopText,
+  kGrammar  // a whole text of the grammar, after which nothing may follow
 };
 
 /// The life of a sequence: Begin; then, until ended(), the driver feeds
@@ -57,12 +63,23 @@ class Sequence {
 
   /// Draws a token at a position of the state, the counter of the generator,
   /// from logits [n_outputs]. Rows beyond the tokenizer's table stand for no
-  /// text and are never drawn. Throws NumericError for NaN with nothing
+  /// text and are never drawn. history: the tokens so far, which penalties look
+  /// at. With a constraint only what its grammar allows is drawn; where nothing
+  /// may follow and there is no stop token, the text ends and -1 is returned.
+  /// Throws NumericError for NaN and for logits that allow nothing with nothing
   /// changed, ArgumentError when tokens are pending or the text has ended.
-  int32_t Draw(std::span<const float> logits, uint64_t position);
+  int32_t Draw(std::span<const float> logits, uint64_t position,
+               std::span<const int32_t> history = {});
   /// Takes a token as if Draw had drawn it. Throws ArgumentError as Draw does,
-  /// and outside the tokenizer's table.
+  /// outside the tokenizer's table, and for one that the grammar does not allow.
   void Accept(int32_t token);
+  /// Begins the same text again, with no prompt pending.
+  void Restart();
+
+  /// What goes from draw to draw; Begin keeps it. A text that continues with
+  /// another Sequence takes it along.
+  const SamplerState& sampler_state() const { return sampler_state_; }
+  void SetSamplerState(const SamplerState& state) { sampler_state_ = state; }
 
   /// The bytes that the last Draw settled: those of its token, without what may
   /// be part of a stop text, after what earlier draws held back. They need not
@@ -78,13 +95,18 @@ class Sequence {
   int64_t max_tokens() const { return max_tokens_; }
   const SequenceOptions& options() const { return options_; }
   /// Further draws use this stream of random numbers.
-  void SetStream(uint64_t stream) { options_.sampler.stream = stream; }
+  void SetStream(uint64_t stream);
 
  private:
   void CheckWaits(const char* call) const;
+  std::optional<std::span<const uint32_t>> Allowed();
 
   const Tokenizer* tokenizer_;
   SequenceOptions options_;  // stop tokens sorted
+  Sampler sampler_;
+  SamplerState sampler_state_;
+  std::optional<GrammarState> grammar_;  // with a constraint
+  std::vector<uint32_t> mask_;           // of the next token
   StopTexts stops_;
   DecodeProgress progress_;
   std::vector<int32_t> pending_;  // consumed from the front

@@ -89,6 +89,49 @@ TEST(Sequence, DrawsAsTheSamplerDoes) {
   }
 }
 
+TEST(Sequence, PenaltiesLookAtTheHistoryAndMasksLimit) {
+  const Tokenizer bytes = Tokenizer::Byte();
+  SequenceOptions options = Greedy();
+  options.sampler.presence_penalty = 2;
+  Sequence sequence(bytes, options);
+  std::vector<float> logits(256, 0.0f);
+  logits[7] = 3;
+  logits[9] = 2;
+  const Tokens history{7, 8};
+  sequence.Begin({}, 1);
+  EXPECT_EQ(7, sequence.Draw(logits, 0));
+  sequence.Begin({}, 1);
+  EXPECT_EQ(9, sequence.Draw(logits, 0, history));
+  std::vector<uint32_t> allowed(8, 0);
+  allowed[0] = 1u << 8 | 1u << 11;
+  sequence.Begin({}, 1);
+  EXPECT_EQ(11, sequence.Draw(logits, 0, history, allowed));
+  allowed[0] = 0;
+  sequence.Begin({}, 1);
+  EXPECT_THROW(sequence.Draw(logits, 0, history, allowed), NumericError);
+  EXPECT_FALSE(sequence.ended());
+}
+
+TEST(Sequence, TheSamplersStateGoesFromDrawToDraw) {
+  const Tokenizer bytes = Tokenizer::Byte();
+  SequenceOptions options;
+  options.sampler.mirostat = 2;
+  const Sampler sampler(options.sampler);
+  SamplerState state = sampler.Start();
+  Sequence sequence(bytes, options);
+  std::vector<float> logits(256);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(i % 13);
+  }
+  for (uint64_t position = 0; position < 30; ++position) {
+    sequence.Begin({}, 1);
+    EXPECT_EQ(sampler.Draw({.logits = logits, .position = position}, state),
+              sequence.Draw(logits, position));
+    EXPECT_EQ(state, sequence.sampler_state());
+  }
+  EXPECT_NE(state, sampler.Start());
+}
+
 TEST(Sequence, NothingToWrite) {
   const Tokenizer bytes = Tokenizer::Byte();
   Sequence sequence(bytes, Greedy());

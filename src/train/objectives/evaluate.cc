@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 #include "train/objectives/objective.h"
 
 namespace tarn::train {

@@ -249,7 +249,7 @@ def test_prompts_begin_as_the_tokenizer_says(chat):
 def test_generation_config_gives_defaults(chat, tmp_path):
     folder, model, _ = chat
     assert model.stop_tokens == [2]
-    assert model.sampling == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    assert model.sampling == {row.name: row.default for row in runtime.sampling_options()}
     tokens = model.encode("Hi")
     # The first of the likeliest tokens that differs from the first one of all.
     free = {"temperature": 0, "max_tokens": 8, "stop_tokens": []}
@@ -261,11 +261,28 @@ def test_generation_config_gives_defaults(chat, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
     (copy / "generation_config.json").write_text(
-        json.dumps({"eos_token_id": [best, 10**6], "do_sample": True, "top_k": 1})
+        json.dumps(
+            {
+                "eos_token_id": [best, 10**6],
+                "do_sample": True,
+                "top_k": 1,
+                "typical_p": 0.9,
+                "repetition_penalty": 1.25,
+            }
+        )
     )
     changed = runtime.Model(copy)
     assert changed.stop_tokens == [best]  # the other one is no token of the model
-    assert changed.sampling == {"temperature": 1.0, "top_k": 1, "top_p": 1.0, "min_p": 0.0}
+    assert changed.sampling == model.sampling | {
+        "temperature": 1.0,
+        "top_k": 1,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "typical_p": 0.9,
+        "repeat_penalty": 1.25,
+        "repeat_last_n": -1,  # transformers' penalty is for all tokens
+    }
+    free |= {"repeat_penalty": 1.0, "repeat_last_n": 64}
     assert changed.generate(tokens) == ""  # top_k 1 takes the likeliest, which stops
     assert changed.generate(tokens, **free) == model.generate(tokens, **free) != ""
     drawn = {

@@ -1,4 +1,4 @@
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler.h"
 
 #include <gtest/gtest.h>
 
