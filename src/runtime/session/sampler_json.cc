@@ -1,9 +1,12 @@
 #include "runtime/session/sampler_json.h"
 
 #include <charconv>
+#include <cmath>
+#include <set>
 #include <string>
 
 #include "core/text.h"
+#include "runtime/sampling/option_table.h"
 
 namespace tarn {
 namespace {
@@ -23,21 +26,41 @@ uint64_t Word(const JsonObject& object, const char* key) {
 }  // namespace
 
 nlohmann::ordered_json SamplerToJson(const SamplerOptions& options) {
-  return {{"temperature", options.temperature},
-          {"top_k", options.top_k},
-          {"top_p", options.top_p},
-          {"min_p", options.min_p},
-          {"seed", StrCat(options.seed)},
-          {"stream", StrCat(options.stream)}};
+  nlohmann::ordered_json json;
+  for (const SamplerOption& option : SamplerOptionTable()) {
+    json[std::string(option.name)] =
+        std::visit([](const auto& held) { return nlohmann::ordered_json(held); },
+                   ValueOf(option, options));
+  }
+  // JSON has no infinities: a temperature below 0 is as good as 0.
+  if (!std::isfinite(options.temperature)) json["temperature"] = 0.0;
+  json["seed"] = StrCat(options.seed);
+  json["stream"] = StrCat(options.stream);
+  return json;
 }
 
 SamplerOptions SamplerFromJson(const JsonObject& object) {
-  object.WantKeys({"temperature", "top_k", "top_p", "min_p", "seed", "stream"});
   SamplerOptions options;
-  options.temperature = object.FindReal("temperature", -1e300, 100).value();
-  options.top_k = object.Integer("top_k", 0, INT64_MAX);
-  options.top_p = object.FindReal("top_p", 0, 1).value();
-  options.min_p = object.FindReal("min_p", 0, 1).value();
+  std::set<std::string> known{"seed", "stream"};
+  for (const SamplerOption& option : SamplerOptionTable()) {
+    const std::string name(option.name);
+    known.insert(name);
+    const nlohmann::json& value = object.Value(name);
+    SamplerValue given;
+    if (value.is_array()) {
+      std::vector<std::string> words;
+      for (const nlohmann::json& word : value) {
+        words.push_back(word.is_string() ? word.get<std::string>() : "");
+      }
+      given = std::move(words);
+    } else if (value.is_number_integer()) {
+      given = object.Integer(name, INT64_MIN, INT64_MAX);
+    } else {
+      given = object.FindReal(name, -1e300, 1e300).value();
+    }
+    SetSamplerOption(options, name, given);
+  }
+  object.WantKeys(known);
   options.seed = Word(object, "seed");
   options.stream = Word(object, "stream");
   CheckSampler(options);

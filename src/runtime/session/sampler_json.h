@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json_object.h"
-#include "runtime/session/sampler.h"
+#include "runtime/sampling/sampler_options.h"
 
 namespace tarn {
 

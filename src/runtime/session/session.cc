@@ -107,6 +107,7 @@ void Session::Begin(std::span<const int32_t> prompt,
   text.Begin(all, max_tokens);
   text_begin_ = position() + static_cast<int64_t>(all.size());
   pending_.clear();
+  draw_states_.clear();
   text_ = std::move(text);
 }
 
@@ -180,7 +181,13 @@ int32_t Session::Draw() {
     throw ArgumentError("session: Draw", "all tokens consumed, with logits",
                         "tokens to consume");
   }
-  return text_->Draw(logits(), static_cast<uint64_t>(position()));
+  const int32_t token =
+      text_->Draw(logits(), static_cast<uint64_t>(position()), tokens_);
+  if (text_->options().sampler.mirostat != 0) {
+    draw_states_.resize(static_cast<size_t>(position() - text_begin_));
+    draw_states_.push_back(text_->sampler_state());
+  }
+  return token;
 }
 
 Session Session::Fork(std::optional<uint64_t> stream) const {
@@ -191,6 +198,7 @@ Session Session::Fork(std::optional<uint64_t> stream) const {
   copy.text_ = text_;
   if (stream && copy.text_) copy.text_->SetStream(*stream);
   copy.text_begin_ = text_begin_;
+  copy.draw_states_ = draw_states_;
   copy.snapshots_ = snapshots_;
   copy.keep_at_ = keep_at_;
   copy.keep_here_ = keep_here_;
@@ -269,13 +277,22 @@ void Session::RewindText() {
     text_.reset();
     return;
   }
-  Sequence text(model_->tokenizer, text_->options());
-  text.Begin({}, text_->max_tokens());
+  const std::vector<int32_t> none;
+  ReplayText(none);
+}
+
+// Takes the tokens from the text's beginning to the present position again,
+// and then those pending.
+void Session::ReplayText(std::span<const int32_t> pending) {
+  text_->Restart();
   for (int64_t i = text_begin_; i < position(); ++i) {
-    text.Accept(tokens_[static_cast<size_t>(i)]);
-    text.Consumed(1);
+    text_->Accept(tokens_[static_cast<size_t>(i)]);
+    text_->Consumed(1);
   }
-  text_ = std::move(text);
+  for (const int32_t token : pending) text_->Accept(token);
+  const auto drawn = static_cast<size_t>(text_->tokens());
+  draw_states_.resize(std::min(drawn, draw_states_.size()));
+  if (!draw_states_.empty()) text_->SetSamplerState(draw_states_.back());
 }
 
 int64_t Session::RollBack(int64_t position, const StopCheck& stop) {

@@ -136,6 +136,7 @@ class Session {
   void CopyMarkedHere();
   void DropAfter(int64_t position);
   void RewindText();
+  void ReplayText(std::span<const int32_t> pending);
   int64_t NextKept() const;
   void Reached();
 
@@ -145,6 +146,8 @@ class Session {
   std::vector<int32_t> pending_;  // where there is no text
   std::optional<Sequence> text_;
   int64_t text_begin_ = 0;  // position after the text's prompt
+  // After each of the text's tokens, where they are more than the tokens tell.
+  std::vector<SamplerState> draw_states_;
   Snapshots snapshots_;
   std::vector<int64_t> keep_at_;  // ascending
   bool keep_here_ = false;        // before the state moves

@@ -22,6 +22,8 @@ struct SessionParts {
         pending(const_cast<std::vector<int32_t>&>(session.pending_)),
         text(const_cast<std::optional<Sequence>&>(session.text_)),
         text_begin(const_cast<int64_t&>(session.text_begin_)),
+        draw_states(
+            const_cast<std::vector<SamplerState>&>(session.draw_states_)),
         snapshots(const_cast<Snapshots&>(session.snapshots_)),
         marks(const_cast<std::map<std::string, SessionMark>&>(session.marks_)) {
   }
@@ -30,6 +32,7 @@ struct SessionParts {
   std::vector<int32_t>& pending;
   std::optional<Sequence>& text;
   int64_t& text_begin;
+  std::vector<SamplerState>& draw_states;
   Snapshots& snapshots;
   std::map<std::string, SessionMark>& marks;
 };

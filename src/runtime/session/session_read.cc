@@ -204,7 +204,7 @@ class SessionReader {
       return;
     }
     text->WantKeys({"begin", "max_tokens", "stopped", "sampler", "stop_tokens",
-                    "stop_texts", "begins_text"});
+                    "stop_texts", "begins_text", "drawn_mu", "grammar"});
     SequenceOptions options;
     options.sampler = SamplerFromJson(text->Object("sampler"));
     options.stop_tokens = text->Integers("stop_tokens", 0, INT32_MAX);
@@ -216,6 +216,14 @@ class SessionReader {
       options.stop_texts.emplace_back(bytes.begin(), bytes.end());
     }
     options.begins_text = text->Flag("begins_text");
+    if (const auto grammar = text->FindObject("grammar")) {
+      grammar->WantKeys({"kind", "source"});
+      options.constraint =
+          Constraint::Make(
+              GrammarKindOf(grammar->Text("kind"), grammar->At("kind")),
+              grammar->Text("source"), model.tokenizer, options.stop_tokens)
+              .Take();
+    }
     const int64_t position = parts.state.position();
     const auto waiting = static_cast<int64_t>(pending.size());
     parts.text_begin = text->Integer("begin", 0, position + waiting);
@@ -240,6 +248,19 @@ class SessionReader {
         Refuse("session.text.stopped", "false without stop tokens", "true");
       }
       sequence.Accept(options.stop_tokens.front());
+    }
+    for (const nlohmann::json& mu : text->List("drawn_mu")) {
+      const nlohmann::json row = {{"mu", mu}};
+      parts.draw_states.push_back(
+          {JsonObject(row, text->At("drawn_mu")).FindReal("mu", -1e9, 1e9)
+               .value_or(0)});
+    }
+    if (parts.draw_states.size() > static_cast<size_t>(sequence.tokens())) {
+      Refuse("session.text.drawn_mu", StrCat("at most ", sequence.tokens()),
+             StrCat(parts.draw_states.size()));
+    }
+    if (!parts.draw_states.empty()) {
+      sequence.SetSamplerState(parts.draw_states.back());
     }
     parts.text = std::move(sequence);
   }

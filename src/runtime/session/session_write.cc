@@ -32,6 +32,15 @@ Json TextFacts(const SessionParts& session) {
         std::vector<uint8_t>(stop.begin(), stop.end()));
   }
   text["begins_text"] = options.begins_text;
+  text["drawn_mu"] = Json::array();
+  for (const SamplerState& state : session.draw_states) {
+    text["drawn_mu"].push_back(state.mu);
+  }
+  text["grammar"] = nullptr;
+  if (options.constraint != nullptr) {
+    text["grammar"] = {{"kind", Name(options.constraint->kind())},
+                       {"source", options.constraint->source()}};
+  }
   return text;
 }
 

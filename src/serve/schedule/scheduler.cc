@@ -293,6 +293,10 @@ void Scheduler::DrawTokens() {
         if (choice.ended) continue;
         if (!session.text()->ended()) {
           const int32_t token = session.Draw();
+          if (token < 0) {  // the grammar's text ended without a token
+            EndChoice(*active, choice, /*cancelled=*/false);
+            continue;
+          }
           ++active->usage.text_tokens;
           if (!std::exchange(active->told_token, true)) {
             active->usage.first_token_ms =
