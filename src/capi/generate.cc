@@ -164,7 +164,9 @@ tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
           tarn::ErrorCode::kInterrupted,
           tarn::StrCat("generate: cancelled after ", result.tokens, " tokens"));
     }
-    if (result.end == tarn::SequenceEnd::kStopToken && !result.held.empty()) {
+    const bool ended = result.end == tarn::SequenceEnd::kStopToken ||
+                       result.end == tarn::SequenceEnd::kGrammar;
+    if (ended && !result.held.empty()) {
       tell({.id = -1, .text = result.held, .ms = 0});
     }
     if (generated != nullptr) {

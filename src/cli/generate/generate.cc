@@ -143,6 +143,7 @@ const char* FinishReason(const GenerateResult& run) {
       return "length";
     case SequenceEnd::kStopToken:
     case SequenceEnd::kStopText:
+    case SequenceEnd::kGrammar:
       return "stop";
     default:
       return "cancelled";

@@ -34,7 +34,8 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
       state_(state),
       max_tokens_(options.max_tokens),
       sequence_(tokenizer, {options.sampler, options.stop_tokens,
-                            options.stop_texts, options.begins_text}),
+                            options.stop_texts, options.begins_text,
+                            options.constraint}),
       history_(options.history) {
   if (options.sampler_state) sequence_.SetSamplerState(*options.sampler_state);
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
@@ -97,7 +98,9 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
 std::optional<int32_t> Generation::Draw() {
   const int32_t token = sequence_.Draw(
       logits_, static_cast<uint64_t>(state_.position()), history_);
-  if (sequence_.end() == SequenceEnd::kStopToken) return std::nullopt;
+  if (token < 0 || sequence_.end() == SequenceEnd::kStopToken) {
+    return std::nullopt;
+  }
   history_.push_back(token);
   return token;
 }

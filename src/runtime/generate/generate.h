@@ -28,6 +28,7 @@ struct GenerateOptions {
   std::vector<int32_t> stop_tokens = {};  // as in SequenceOptions
   std::vector<std::string> stop_texts = {};
   bool begins_text = false;  // as in SequenceOptions
+  std::shared_ptr<const Constraint> constraint = nullptr;  // the same
   /// Tokens that the state has consumed before the prompt, oldest first:
   /// penalties of the sampler look at them. Those that are left out count for
   /// nothing.

@@ -89,7 +89,7 @@ TEST(Sequence, DrawsAsTheSamplerDoes) {
   }
 }
 
-TEST(Sequence, PenaltiesLookAtTheHistoryAndMasksLimit) {
+TEST(Sequence, PenaltiesLookAtTheHistory) {
   const Tokenizer bytes = Tokenizer::Byte();
   SequenceOptions options = Greedy();
   options.sampler.presence_penalty = 2;
@@ -102,14 +102,41 @@ TEST(Sequence, PenaltiesLookAtTheHistoryAndMasksLimit) {
   EXPECT_EQ(7, sequence.Draw(logits, 0));
   sequence.Begin({}, 1);
   EXPECT_EQ(9, sequence.Draw(logits, 0, history));
-  std::vector<uint32_t> allowed(8, 0);
-  allowed[0] = 1u << 8 | 1u << 11;
-  sequence.Begin({}, 1);
-  EXPECT_EQ(11, sequence.Draw(logits, 0, history, allowed));
-  allowed[0] = 0;
-  sequence.Begin({}, 1);
-  EXPECT_THROW(sequence.Draw(logits, 0, history, allowed), NumericError);
+}
+
+TEST(Sequence, AConstraintLimitsWhatIsDrawnAndEndsTheText) {
+  const Tokenizer bytes = Tokenizer::Byte();
+  SequenceOptions options = Greedy();
+  options.constraint =
+      Constraint::Make(GrammarKind::kRegex, "b[a-c]", bytes, {}).Take();
+  Sequence sequence(bytes, options);
+  sequence.Begin({}, 10);
+  std::vector<float> logits = Only('z');
+  logits['c'] = 1;
+  EXPECT_EQ('b', sequence.Draw(logits, 0));
+  sequence.Consumed(1);
+  EXPECT_EQ('c', sequence.Draw(logits, 1));
+  sequence.Consumed(1);
   EXPECT_FALSE(sequence.ended());
+  EXPECT_EQ(-1, sequence.Draw(logits, 2));
+  EXPECT_EQ(SequenceEnd::kGrammar, sequence.end());
+  EXPECT_TRUE(sequence.pending().empty());
+  sequence.Restart();
+  EXPECT_THROW(sequence.Accept('z'), ArgumentError);
+  sequence.Accept('b');
+  sequence.Consumed(1);
+  EXPECT_EQ('c', sequence.Draw(logits, 1));
+  // With a stop token it is what ends the text.
+  options.stop_tokens = {'!'};
+  options.constraint =
+      Constraint::Make(GrammarKind::kRegex, "b", bytes, options.stop_tokens)
+          .Take();
+  Sequence stopped(bytes, options);
+  stopped.Begin({}, 10);
+  EXPECT_EQ('b', stopped.Draw(Only('!'), 0));
+  stopped.Consumed(1);
+  EXPECT_EQ('!', stopped.Draw(logits, 1));
+  EXPECT_EQ(SequenceEnd::kStopToken, stopped.end());
 }
 
 TEST(Sequence, TheSamplersStateGoesFromDrawToDraw) {
