@@ -24,6 +24,9 @@ constexpr Command kCommands[] = {
     {"train", Train, "train a model on text (needs the training part)"},
     {"generate", Generate, "write text with a model, token by token"},
     {"chat", Chat, "talk with a model that has a chat template"},
+#ifdef TARN_SERVE
+    {"serve", Serve, "serve models over HTTP: OpenAI's interface, sessions"},
+#endif
     {"draw", Draw, "draw or complete images with an image model"},
     {"classify", Classify, "classify texts, one per line"},
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},

@@ -24,6 +24,7 @@ int Main(int argc, char** argv);
 /// and ExitError, which Main turns into one line on stderr and an exit code.
 int Generate(int argc, char** argv);
 int Chat(int argc, char** argv);
+int Serve(int argc, char** argv);
 int Draw(int argc, char** argv);
 int Classify(int argc, char** argv);
 int Eval(int argc, char** argv);

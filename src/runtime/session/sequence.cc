@@ -111,6 +111,15 @@ void Sequence::Accept(int32_t token) {
     text_ = stops_.Take();
     return;
   }
+  if (grammar_) {
+    // The bytes that masks are about: of the token by itself.
+    std::string bytes;
+    tokenizer_->Decode(token, bytes);
+    if (!grammar_->Push(bytes)) {
+      throw ArgumentError("Sequence::Accept: token",
+                          "one that the grammar allows", StrCat(token));
+    }
+  }
   pending_.assign(1, token);
   consumed_ = 0;
   ++tokens_;

@@ -1,0 +1,66 @@
+// The models that a server has, and what a request needs to know of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runtime/chat/turn_end.h"
+#include "runtime/session/loaded_model.h"
+#include "serve/api/constraints.h"
+#include "serve/schedule/scheduler.h"
+#include "serve/sessions/session_store.h"
+#include "text/template/chat_format.h"
+
+namespace tarn::serve {
+
+struct ServiceOptions {
+  SchedulerOptions scheduler;
+  SessionStoreOptions sessions;
+  /// Tokens of a text whose request names no number.
+  int64_t max_tokens = 4096;
+  /// Of a prompt, in tokens; 0: any number that the model has room for.
+  int64_t max_prompt_tokens = 0;
+};
+
+/// A model under the name that requests give it.
+struct ServedModel {
+  /// Throws ArgumentError for a model that writes no text.
+  ServedModel(std::string name, LoadedModel model,
+              std::optional<ChatFormat> format, const ServiceOptions& options);
+
+  const std::string name;
+  const LoadedModel loaded;
+  const std::optional<ChatFormat> format;  // none: no chat template
+  const TurnEnds ends;
+  const int64_t created;  // seconds of the system's clock
+  const ServiceOptions options;
+  std::unique_ptr<ConstraintCache> constraints;
+  std::unique_ptr<SessionStore> sessions;  // the scheduler's thread's
+  std::unique_ptr<Scheduler> scheduler;    // ends first
+};
+
+/// A request for a model that is not there.
+class NoSuchModel : public Error {
+ public:
+  explicit NoSuchModel(const std::string& name);
+};
+
+/// Immutable once made; thread-safe.
+class Service {
+ public:
+  explicit Service(std::vector<std::unique_ptr<ServedModel>> models);
+  const std::vector<std::unique_ptr<ServedModel>>& models() const {
+    return models_;
+  }
+  /// The model of this name; with one model alone, whatever the name is, as
+  /// clients have names of their own. Throws NoSuchModel.
+  ServedModel& Find(const std::optional<std::string>& name) const;
+
+ private:
+  std::vector<std::unique_ptr<ServedModel>> models_;
+};
+
+}  // namespace tarn::serve
