@@ -7,11 +7,12 @@ A line of JSON for each case: {"chain": [[NAME, ARGUMENT, ...], ...], "tokens": 
 each row, after which it accepts nothing more. Prints a line for each case: for each row the
 ids that are left, their logits, and the id that was selected or null.
 
-The names are those of llama_sampler_init_NAME; "dry" has no vocabulary and no sequence
-breakers.
+The names are those of llama_sampler_init_NAME. The last argument of "dry" is a list of
+sequence breakers, which needs "vocabulary": a GGUF file with a tokenizer.
 """
 
 import ctypes
+import functools
 import json
 import math
 import sys
@@ -19,9 +20,24 @@ import sys
 import llama_cpp.llama_cpp as c
 
 
-def make(name, arguments):
+@functools.lru_cache
+def vocabulary(file):
+    """Of a GGUF file, whose weights are not loaded; null for none."""
+    if file is None:
+        return None
+    parameters = c.llama_model_default_params()
+    parameters.vocab_only = True
+    model = c.llama_model_load_from_file(file.encode(), parameters)
+    if not model:
+        sys.exit(f"{file}: llama.cpp does not load it")
+    return c.llama_model_get_vocab(model)
+
+
+def make(name, arguments, file):
     if name == "dry":
-        return c.llama_sampler_init_dry(None, *arguments, None, 0)
+        *numbers, texts = arguments
+        breakers = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        return c.llama_sampler_init_dry(vocabulary(file), *numbers, breakers, len(texts))
     return getattr(c, f"llama_sampler_init_{name}")(*arguments)
 
 
@@ -41,7 +57,7 @@ def applied(chain, row):
 def run(case):
     chain = c.llama_sampler_chain_init(c.llama_sampler_chain_default_params())
     for name, *arguments in case["chain"]:
-        c.llama_sampler_chain_add(chain, make(name, arguments))
+        c.llama_sampler_chain_add(chain, make(name, arguments, case.get("vocabulary")))
     for token in case["tokens"]:
         c.llama_sampler_accept(chain, token)
     rows = [applied(chain, row) for row in case["rows"]]
@@ -49,6 +65,12 @@ def run(case):
     return rows
 
 
+@c.llama_log_callback
+def quiet(level, text, data):
+    pass
+
+
 if __name__ == "__main__":
+    c.llama_log_set(quiet, ctypes.c_void_p(0))
     for line in sys.stdin:
         print(json.dumps(run(json.loads(line))), flush=True)

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "core/error.h"
@@ -49,18 +48,18 @@ std::tuple<int32_t, double> DrawToken(const Sampler& sampler,
   return {token, state.mu};
 }
 
-std::tuple<NewArray<int32_t, 1>, NewArray<double, 1>> DistributionOf(
+// Tokens and their probabilities.
+std::tuple<std::vector<int32_t>, std::vector<double>> DistributionOf(
     const Sampler& sampler, const LogitRow& logits, const TokenRow& tokens,
     const std::vector<int32_t>& allowed, bool masked, double mu,
     uint64_t position) {
   const auto mask = MaskOf({allowed, masked}, logits.shape(0));
-  const std::vector<TokenProbability> found = sampler.Distribution(
-      {logits.Flat(), tokens.Flat(), mask, position}, {mu});
-  NewArray<int32_t, 1> ids({found.size()});
-  NewArray<double, 1> probabilities({found.size()});
-  for (size_t i = 0; i < found.size(); ++i) {
-    ids.data()[i] = found[i].token;
-    probabilities.data()[i] = found[i].probability;
+  std::vector<int32_t> ids;
+  std::vector<double> probabilities;
+  for (const TokenProbability& one : sampler.Distribution(
+           {logits.Flat(), tokens.Flat(), mask, position}, {mu})) {
+    ids.push_back(one.token);
+    probabilities.push_back(one.probability);
   }
   return {std::move(ids), std::move(probabilities)};
 }

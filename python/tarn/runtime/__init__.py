@@ -557,7 +557,8 @@ class Model:
         model. A text as the prompt gets the tokens that the tokenizer puts before texts
         at position 0. options: those of docs/sampling.md. Options of sampling that are None:
         those of `sampling`. Penalties look at the prompt and what follows it, not at what
-        a state has consumed before. Raises ValueError, before any work, for arguments out of range, models that write no text, and more tokens than a model has learned
+        a state has consumed before. Raises ValueError, before any work, for arguments out
+        of range, models that write no text, and more tokens than a model has learned
         positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
         own = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}

@@ -189,4 +189,5 @@ class Sampler:
     ) -> tuple[np.ndarray, np.ndarray]:
         """The tokens that `draw` with these arguments may give, int32, likeliest first,
         and their probabilities, float64."""
-        return self._held.distribution(*self._arguments(logits, tokens, allowed, position))
+        found = self._held.distribution(*self._arguments(logits, tokens, allowed, position))
+        return np.array(found[0], np.int32), np.array(found[1])

@@ -289,15 +289,16 @@ class Chain : public testing::TestWithParam<std::string> {
   double Pick(std::initializer_list<double> values) {
     return values.begin()[random_() % values.size()];
   }
-  // Values that no sum of probabilities of the rows below equals.
+  // Values that no sum of probabilities of the rows below equals, and penalties
+  // that make no ties, which rounding would decide.
   void SetOption(const std::string& name, SamplerOptions& o) {
     if (name == "penalties") {
       o.repeat_penalty = Pick({1.3, 1, 0.7});
-      o.presence_penalty = Pick({0, 0.4, -0.6});
-      o.frequency_penalty = Pick({0, 0.3, -0.2});
+      o.presence_penalty = Pick({0, 0.41, -0.63});
+      o.frequency_penalty = Pick({0, 0.317, -0.21});
       o.repeat_last_n = static_cast<int64_t>(Pick({64, 5, -1, 0, 1}));
     } else if (name == "dry") {
-      o.dry_multiplier = Pick({0.8, 3});
+      o.dry_multiplier = Pick({0.83, 2.93});
       o.dry_base = Pick({1.75, 1, 2.5, 0.5});
       o.dry_allowed_length = static_cast<int64_t>(Pick({2, 1, 0, 4}));
       o.dry_penalty_last_n = static_cast<int64_t>(Pick({-1, 64, 20, 0}));

@@ -193,7 +193,7 @@ std::string TypeOf(const SamplerOption& option) {
 }
 
 template <typename T>
-bool InRange(const SamplerOption& option, T value) {
+bool IsWithin(const SamplerOption& option, T value) {
   if constexpr (std::is_integral_v<T>) {
     // Both ends are integers, or infinite.
     return (option.least == -kNoEnd ||
@@ -210,12 +210,12 @@ bool InRange(const SamplerOption& option, T value) {
 
 void CheckRow(const SamplerOption& option, const Options& options) {
   if (const auto* whole = std::get_if<int64_t Options::*>(&option.member)) {
-    if (!InRange(option, options.**whole)) {
+    if (!IsWithin(option, options.**whole)) {
       RefuseValue(option, StrCat(options.**whole));
     }
   } else if (const auto* real =
                  std::get_if<double Options::*>(&option.member)) {
-    if (!InRange(option, options.**real)) {
+    if (!IsWithin(option, options.**real)) {
       RefuseValue(option, StrCat(options.**real));
     }
   }
@@ -275,7 +275,7 @@ void SetSamplerOption(Options& options, std::string_view name,
   const auto* real = std::get_if<double>(&value);
   const auto* words = std::get_if<std::vector<std::string>>(&value);
   if (const auto* member = std::get_if<int64_t Options::*>(&option->member)) {
-    if (whole == nullptr || !InRange(*option, *whole)) {
+    if (whole == nullptr || !IsWithin(*option, *whole)) {
       RefuseValue(*option, TextOf(value));
     }
     options.** member = *whole;
@@ -284,7 +284,7 @@ void SetSamplerOption(Options& options, std::string_view name,
     if (words != nullptr) RefuseValue(*option, TextOf(value));
     const double number =
         whole != nullptr ? static_cast<double>(*whole) : *real;
-    if (!InRange(*option, number)) RefuseValue(*option, TextOf(value));
+    if (!IsWithin(*option, number)) RefuseValue(*option, TextOf(value));
     options.** member = number;
   } else {
     if (words == nullptr) RefuseValue(*option, TextOf(value));

@@ -20,6 +20,7 @@ if llama.missing():
 
 VOCAB = 400
 CASES = 60
+TOKENIZER = "qwen2"  # of tests/tokenizers/cases.py
 OFF = {"temperature": 1, "top_k": 0, "top_p": 1, "min_p": 0}
 RANDOM = np.random.default_rng(11)
 
@@ -46,7 +47,7 @@ def dry():
         dry_allowed_length=pick(1, 2, 4),
         dry_penalty_last_n=pick(10, 64, 200),
     )
-    return o, [["dry", *o.values()]]
+    return o, [["dry", *o.values(), []]]
 
 
 def top_n_sigma():
@@ -167,6 +168,54 @@ def test_a_stage_leaves_what_llama_cpp_leaves(stage):
         plain, plain_p = runtime.Sampler(**OFF).distribution(row)
         cut += len(ids) != len(plain) or bool(np.abs(p - plain_p).max() > 1e-4)
     assert cut > CASES // 2  # the stage did something
+
+
+@pytest.fixture(scope="module")
+def tokenized(tmp_path_factory):
+    """A GGUF file of a random model with a byte-level tokenizer, and it opened."""
+    folder = tmp_path_factory.mktemp("tokenized")
+    for name in ("programs", "published", "published_ways"):
+        pytest.importorskip(name)
+    sys.path.insert(0, str(ROOT / "tests" / "python" / "runtime"))
+    folder_of = pytest.importorskip("test_gguf_texts").folder_of
+    folder_of(TOKENIZER, folder)
+    file = folder / "model.gguf"
+    words = ["export", folder, "--to", "gguf", "--out", file]
+    program = importlib.import_module("programs").BUILD / "tarn"
+    done = subprocess.run([program, *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return file, runtime.Model(file)
+
+
+def test_sequence_breakers_are_those_of_llama_cpp(tokenized):
+    """Texts within a token, equal to one, and split over several."""
+    file, model = tokenized
+    pieces = ["the ", "fox", "\n", ": ", "\n\n", "ing", "jumps over ", '"', "*", "e f", " "]
+    asked = []
+    for _ in range(CASES):
+        ours, ((*chain, _),) = dry()
+        ours["dry_sequence_breakers"] = RANDOM.choice(
+            ["\n", ":", "the c", "e f", "fox\n", "over the", "*", "ump", " "], pick(1, 3), False
+        ).tolist()
+        text = "".join(RANDOM.choice(pieces[: pick(4, 11)], 60))
+        tokens = model.encode(text)
+        row = RANDOM.normal(size=model.tokenizer_size).astype(np.float32)
+        asked.append((ours, row, tokens, [[*chain, ours["dry_sequence_breakers"]]]))
+    found = theirs_of(
+        {"chain": chain, "tokens": tokens, "rows": [row.tolist()], "vocabulary": str(file)}
+        for _, row, tokens, chain in asked
+    )
+    bound = 0
+    for (ours, row, tokens, _), (wanted,) in zip(asked, found):
+        ids, p = runtime.Sampler(model, **(OFF | ours)).distribution(row, tokens=tokens)
+        wanted_ids, wanted_p = probabilities(wanted)
+        table = dict(zip(wanted_ids.tolist(), wanted_p))
+        for token, probability in zip(ids.tolist(), p):
+            assert abs(probability - table[token]) <= 1e-6 + 3e-5 * probability, ours
+        free = OFF | ours | {"dry_sequence_breakers": []}
+        _, free_p = runtime.Sampler(model, **free).distribution(row, tokens=tokens)
+        bound += bool(np.abs(np.sort(p) - np.sort(free_p)).max() > 1e-6)
+    assert bound > CASES // 4  # breakers did something
 
 
 @pytest.mark.parametrize("version", [1, 2])
