@@ -200,14 +200,64 @@ RuleGraph WithoutJumps(const Draft& draft, int32_t entry, int32_t exit) {
   return SubsetBuilder(draft, exit).Overlapping(entry);
 }
 
+namespace {
+
+// The fewest and the most steps to an end of the rule, which nodes that may be
+// merged share; -1: any number. Chains of repetitions differ in these already,
+// so that few rounds of splitting remain.
+std::vector<std::pair<int32_t, int32_t>> StepsToEnd(const RuleGraph& graph) {
+  std::vector<std::vector<int32_t>> back(graph.size());
+  std::vector<size_t> open(graph.size(), 0);
+  std::vector<std::pair<int32_t, int32_t>> steps(graph.size(), {-1, -1});
+  std::vector<int32_t> fewest, most;  // queues
+  for (size_t i = 0; i < graph.size(); ++i) {
+    const auto from = static_cast<int32_t>(i);
+    for (const auto& edge : graph[i].edges) back[edge.target].push_back(from);
+    for (const auto& call : graph[i].calls) back[call.target].push_back(from);
+    open[i] = graph[i].edges.size() + graph[i].calls.size();
+    if (graph[i].final) {
+      steps[i].first = 0;
+      fewest.push_back(from);
+    }
+    if (open[i] == 0) most.push_back(from);
+  }
+  for (size_t i = 0; i < fewest.size(); ++i) {
+    for (const int32_t from : back[fewest[i]]) {
+      if (steps[from].first >= 0) continue;
+      steps[from].first = steps[fewest[i]].first + 1;
+      fewest.push_back(from);
+    }
+  }
+  // A node is done when all that follows it is; those before a loop never are.
+  std::vector<int32_t> longest(graph.size(), 0);
+  for (size_t i = 0; i < most.size(); ++i) {
+    const int32_t node = most[i];
+    steps[node].second = longest[node];
+    for (const int32_t from : back[node]) {
+      longest[from] = std::max(longest[from], longest[node] + 1);
+      if (--open[from] == 0) most.push_back(from);
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
 RuleGraph Minimised(RuleGraph graph) {
   // Moore's algorithm: classes are split until no two nodes of one have edges
-  // to different classes. A chain of n nodes takes n rounds.
+  // to different classes.
   size_t edges = 1;
   for (const auto& node : graph) edges += node.edges.size() + node.calls.size();
-  int64_t work = 20'000'000;
+  int64_t work = 1'000'000;
   std::vector<int32_t> classes(graph.size());
-  for (size_t i = 0; i < graph.size(); ++i) classes[i] = graph[i].final;
+  {
+    std::map<std::pair<int32_t, int32_t>, int32_t> keys;
+    const auto steps = StepsToEnd(graph);
+    for (size_t i = 0; i < graph.size(); ++i) {
+      const auto next = static_cast<int32_t>(keys.size());
+      classes[i] = keys.try_emplace(steps[i], next).first->second;
+    }
+  }
   size_t count = 0;
   for (bool changed = true; changed;) {
     work -= static_cast<int64_t>(edges + graph.size());
@@ -231,7 +281,8 @@ RuleGraph Minimised(RuleGraph graph) {
       for (const Automaton::Call& call : graph[i].calls) {
         key.insert(key.end(), {call.entry, classes[call.target]});
       }
-      next[i] = keys.try_emplace(std::move(key), keys.size()).first->second;
+      const auto number = static_cast<int32_t>(keys.size());
+      next[i] = keys.try_emplace(std::move(key), number).first->second;
     }
     changed = keys.size() != count;
     count = keys.size();

@@ -30,7 +30,8 @@ struct JsonSchemaOptions {
 /// A set of texts, all valid UTF-8. A value: copies share the automaton.
 /// Immutable; thread-safe. Sources of more than kMaxGrammarBytes, and grammars
 /// of more than kMaxGrammarNodes, of a rule that begins with itself or without
-/// any text are FormatError. Time is bounded by these limits: below a second.
+/// any text are FormatError. Time is bounded by these limits: a few
+/// milliseconds, seconds at worst.
 class Grammar {
  public:
   /// llama.cpp's notation; the texts are those of rule "root". FormatError

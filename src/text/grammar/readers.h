@@ -13,12 +13,12 @@ namespace tarn::grammar {
 Source ReadGbnf(std::string_view text);
 
 struct RegexOptions {
-  std::string where;  // for errors: "pattern", or a place in a schema
+  std::string where = {};  // for errors: "pattern", or a place in a schema
   /// Whether a match may begin and end anywhere, as in JSON schemas: what ^ and
   /// $ do not tie to the ends may have any characters before or after it.
   bool search = false;
   /// Makes the expression of a character of a set; null: the character itself.
-  std::function<ExpressionId(const CodePointSet&)> character;
+  std::function<ExpressionId(const CodePointSet&)> character = {};
 };
 
 /// Adds the pattern to `source`. Throws FormatError with the byte offset.
