@@ -4,8 +4,8 @@
 #include <ctime>
 #include <utility>
 
-#include "core/ordered_json.h"
 #include "runtime/chat/openai_chat.h"
+#include "text/template/ordered_json.h"
 
 namespace tarn::serve {
 namespace {
