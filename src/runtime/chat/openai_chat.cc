@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/json.h"
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 #include "core/text.h"
 #include "text/template/ordered_json.h"
 

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 #include "runtime/sampling/sampler_options.h"
 
 namespace tarn {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/json.h"
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 #include "core/safetensors.h"
 #include "runtime/model/impl.h"
 #include "runtime/session/sampler_json.h"

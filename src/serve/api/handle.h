@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/json.h"
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 #include "serve/api/reply.h"
 
 namespace tarn::serve {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 #include "serve/api/service.h"
 
 namespace tarn::serve {

@@ -1,4 +1,4 @@
-#include "core/json_object.h"
+#include "core/json/json_object.h"
 
 #include <utility>
 
