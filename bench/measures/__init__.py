@@ -28,7 +28,8 @@ def _own(title, module, function="measure"):
     return Measure(title, f"measures.{module}", function)
 
 
-RACE = "llama_cpp_race"  # a table a model: one takes a quarter of an hour
+PUBLISHED = "published_models"  # a table a model: one takes a quarter of an hour
+RACE = "llama_cpp_race"  # the same
 _RACED = (*published_shapes.NAMES, published_shapes.MIXTURE)
 
 ALL = {
@@ -58,11 +59,15 @@ ALL = {
     "recurrent_forms": _own("operators against torch forms", "families", "forms"),
     "family_steps": _own("states a second at a server's batch", "family_models", "steps"),
     "family_models": _own("families at 150 M parameters", "family_models", "models"),
-    "published_models": _own("published shapes, transformers, opening", "published_models"),
     "hybrid_models": _own("transformers' own models", "hybrid_models"),
     "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
     "fla_forms": _own("flash-linear-attention's forms against torch", "fla_forms"),
     "kernels": _own("every kernel at usual shapes", "kernels"),
+} | {
+    f"{PUBLISHED}:{name}": Measure(
+        f"published shape, transformers, {name}", f"measures.{PUBLISHED}", arguments=(name,)
+    )
+    for name in published_shapes.NAMES
 } | {
     f"{RACE}:{name}": Measure(
         f"llama.cpp, {name}", f"measures.{RACE}", peers=True, arguments=(name,)

@@ -26,15 +26,6 @@ ACCELERATED = {
     "qwen3.5-0.8b": {"prefill": 1.1, "decode": None},
 }
 OPENED = "mamba2-780m"  # 3.1 GB
-CHOSEN = "TARN_BENCH_SHAPES"  # names of models, comma-separated; unset: all
-
-
-def _names(ctx):
-    chosen = os.environ.get(CHOSEN)
-    names = chosen.split(",") if chosen else list(shapes.NAMES)
-    return [name for name in names if not ctx.quick or name != "mamba2-780m"]
-
-
 def program(name, words, ctx):
     """The last line of a program's output, as JSON."""
     build = os.environ.get("TARN_BUILD", str(native.ROOT / "build"))
@@ -229,23 +220,22 @@ def _open(table, ctx, name, path):
     )
 
 
-def measure(ctx):
+def measure(ctx, name):
     load = os.getloadavg()[0]
     table = results.Table(
-        "published_models",
-        "Models in published shapes",
+        f"published_models:{name}",
+        f"{name}, a published shape",
         "Drawn weights, float32, batch 1. Prefill: 2,048 tokens, against the model's products "
         "by torch. Decode: weights read once, states read and written, keys and values read. "
         f"Load of the machine at the start, over one minute: {load:.1f}.",
     )
-    for name in _names(ctx):
-        path = shapes.folder(name, ctx.quick)
-        with runtime.Model(path, ctx.threads) as model:
-            _prefill(table, ctx, name, path, model)
-            _decode(table, ctx, name, path, model)
-        # The programs of one model show that they run.
-        if shapes.has_class(name) and not (ctx.quick and name != shapes.NAMES[0]):
-            _against(table, ctx, name, path, name in ACCELERATED)
-        if name == (shapes.NAMES[0] if ctx.quick else OPENED):
-            _open(table, ctx, name, path)
+    path = shapes.folder(name, ctx.quick)
+    with runtime.Model(path, ctx.threads) as model:
+        _prefill(table, ctx, name, path, model)
+        _decode(table, ctx, name, path, model)
+    # Where nothing is to be shown but that the programs run, one model's are enough.
+    if shapes.has_class(name) and not (ctx.quick and name != shapes.NAMES[0]):
+        _against(table, ctx, name, path, name in ACCELERATED)
+    if name == (shapes.NAMES[0] if ctx.quick else OPENED):
+        _open(table, ctx, name, path)
     return table

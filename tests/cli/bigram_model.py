@@ -9,7 +9,9 @@ import numpy as np
 import plain_model
 
 SPECIAL = ["<|system|>", "<|user|>", "<|assistant|>", "<|end|>"]
-NOT_SPECIAL = ["<think>", "</think>"]
+# Each a token, found in texts too; the last three spell a call of a tool.
+CALL = '{"name": "weather", "arguments": {"city": "Bern"}}'
+NOT_SPECIAL = ["<think>", "</think>", "<tool_call>", CALL, "</tool_call>"]
 
 # Turns as <|role|>text<|end|>; thinking only in an answer that no message follows.
 FORGETS_THINKING = (
@@ -20,6 +22,16 @@ FORGETS_THINKING = (
     "{% if add_generation_prompt %}<|assistant|>"
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     "{% endif %}"
+)
+# The same with tools, and calls of them as Qwen3's template writes them.
+WITH_TOOLS = (
+    "{% if tools %}<|system|>{{ tools | tojson }}<|end|>{% endif %}"
+    + FORGETS_THINKING.replace(
+        "{{ m.content }}",
+        "{{ m.content }}{% for c in m.tool_calls %}<tool_call>"
+        '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+        "</tool_call>{% endfor %}",
+    )
 )
 KEEPS_THINKING = FORGETS_THINKING.replace(" and loop.last", "")
 

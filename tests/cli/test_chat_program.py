@@ -353,7 +353,7 @@ def test_every_subcommand_takes_published_directories(tarn, published, tmp_path,
         back = tarn("tokenize", published / name, "--decode", stdin=done.stdout)
         assert back.stdout == b"abcab\n"
     facts = json.loads(tarn("info", published / name, "--json").stdout)
-    assert facts["tokenizer_entries"] == 262
+    assert facts["tokenizer_entries"] == 265
     done = tarn("verify", published / name)
     assert done.returncode == 0, done.stderr
     done = tarn("bench", published / name, "--n-prompt", 8, "--n-gen", 4, "-o", "json")

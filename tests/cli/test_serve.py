@@ -1,4 +1,5 @@
-"""`tarn serve` as clients see it: OpenAI's package, plain HTTP, sessions and files."""
+"""`tarn serve` as clients see it: OpenAI's package, plain HTTP, sessions and files.
+Conversations are in test_serve_chat.py."""
 
 import http.client
 import json
@@ -9,59 +10,15 @@ import threading
 
 import pytest
 from conftest import TARN
+from serve_program import Server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "examples/fortunes"
 
 
-class Server:
-    """A running server; its port is one that was free."""
-
-    def __init__(self, *words, model=MODEL):
-        self.process = subprocess.Popen(
-            [TARN, "serve", str(model), "--port", "0", *map(str, words)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.lines = []
-        for line in self.process.stderr:
-            self.lines.append(line)
-            if line.startswith("listens"):
-                self.port = int(line.rsplit(":", 1)[1])
-                break
-        else:
-            raise RuntimeError("".join(self.lines))
-        self.reader = threading.Thread(target=lambda: self.lines.extend(self.process.stderr))
-        self.reader.start()
-
-    def ask(self, method, path, body=None, headers=None):
-        """Status and answer, as JSON where it is."""
-        connection = http.client.HTTPConnection("localhost", self.port)
-        data = None if body is None else json.dumps(body)
-        given = {"Content-Type": "application/json"} if data else {}
-        connection.request(method, path, data, given | (headers or {}))
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        kind = answer.headers.get("Content-Type", "")
-        return answer.status, json.loads(text) if kind == "application/json" else text
-
-    def post(self, path, wanted=200, **body):
-        status, answer = self.ask("POST", path, body)
-        assert status == wanted, answer
-        return answer
-
-    def end(self, number=signal.SIGTERM):
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        self.process.wait()
-        self.reader.join()
-        return self.process.returncode
-
-
 @pytest.fixture(scope="module")
 def server():
-    one = Server("--metrics")
+    one = Server(MODEL, "--metrics")
     yield one
     assert one.end() == 0, one.lines
 
@@ -85,12 +42,8 @@ def test_a_text_is_the_one_of_the_command_line(server):
     assert answer["usage"]["prompt_tokens"] == 4
     assert answer["usage"]["completion_tokens"] == 40
     # The same in a stream, and beside others.
-    status, events = server.ask("POST", "/v1/completions", body | {"stream": True})
-    assert status == 200
-    lines = [line[6:] for line in events.split("\n\n") if line]
-    assert lines.pop() == "[DONE]"
-    chunks = [json.loads(line)["choices"][0]["text"] for line in lines]
-    assert "".join(chunks) == wanted
+    chunks = server.events("/v1/completions", **body)
+    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == wanted
     texts = [None] * 6
 
     def run(index):
@@ -247,12 +200,12 @@ def test_facts(server):
 
 
 def test_sessions_outlive_the_server(tmp_path):
-    server = Server("--park-dir", tmp_path)
+    server = Server(MODEL, "--park-dir", tmp_path)
     server.post("/sessions", 201, id="kept", text="Once upon a time")
     first = server.post("/sessions/kept/completions", max_tokens=20, seed=3)
     server.post("/sessions/kept/fork", 201, ids=["other"])
     assert server.end() == 0
-    server = Server("--park-dir", tmp_path)
+    server = Server(MODEL, "--park-dir", tmp_path)
     answer = server.post("/sessions/kept/completions", max_tokens=20, seed=4)
     other = server.post("/sessions/other/completions", max_tokens=20, seed=4)
     assert answer["text"] == other["text"]
@@ -262,7 +215,7 @@ def test_sessions_outlive_the_server(tmp_path):
     # Killed, each file is the old one or the new one.
     server.post("/sessions/kept/park")
     server.end(signal.SIGKILL)
-    server = Server("--park-dir", tmp_path)
+    server = Server(MODEL, "--park-dir", tmp_path)
     assert server.post("/sessions/kept/completions", max_tokens=1)["timings"]["prompt_n"] == 1
     assert server.end() == 0
 
@@ -270,7 +223,7 @@ def test_sessions_outlive_the_server(tmp_path):
 def test_keys(tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("# of tests\nalice:alice-has-a-key\nbob-has-a-key\n")
-    server = Server("--api-key-file", keys)
+    server = Server(MODEL, "--api-key-file", keys)
     assert server.ask("GET", "/v1/models")[0] == 401
     assert server.ask("GET", "/health")[0] == 200
     alice = {"Authorization": "Bearer alice-has-a-key"}

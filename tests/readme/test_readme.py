@@ -40,6 +40,28 @@ def shorten(command):
     return re.sub(r"--steps \d+", "--steps 30", command)
 
 
+class Served:
+    """A server of the README on a free port, until the end of its block."""
+
+    def __init__(self, command, folder):
+        self.process = subprocess.Popen(
+            ["bash", "-c", f"exec {command} --port 0"],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for line in self.process.stderr:
+            if line.startswith("listens"):
+                self.port = line.rsplit(":", 1)[1].strip()
+                return
+        raise RuntimeError(f"{command}: it does not listen")
+
+    def end(self):
+        self.process.terminate()
+        self.process.stderr.read()
+        assert self.process.wait() == 0
+
+
 def run(command, folder):
     environment = dict(os.environ, TARN_PYTHON=PYTHON)
     done = subprocess.run(
@@ -61,7 +83,13 @@ def test_block(clone, name, language, text):
     if name:
         (clone / name).write_text(text)
     if language == "sh":
+        served = None
         for line in text.strip().splitlines():
+            if line.startswith("build/tarn serve"):
+                served = Served(line, clone)
+                continue
+            if served:
+                line = line.replace("localhost:8080", f"localhost:{served.port}")
             if line in ("make build", "make runtime", "make wheel", "make test", "make paper"):
                 continue
             done = run(["bash", "-c", shorten(line)], clone)
@@ -69,6 +97,10 @@ def test_block(clone, name, language, text):
                 assert (clone / line.split()[-1] / "model.safetensors").exists()
             if " generate " in line or line.startswith("make demo"):
                 assert done.stdout.strip(), f"{line}: no text on stdout"
+            if line.startswith("curl"):
+                assert '"finish_reason"' in done.stdout, done.stdout
+        if served:
+            served.end()
     elif language == "python":
         environment = f"PYTHONPATH={ROOT / 'python'} TARN_LIBRARY={BUILD / 'libtarn_pytorch.so'}"
         (clone / "snippet.py").write_text(text)

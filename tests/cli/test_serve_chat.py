@@ -1,0 +1,195 @@
+"""Conversations over `tarn serve`, with models whose answers are known."""
+
+import json
+
+import bigram_model
+import pytest
+from serve_program import Server
+
+# After <|assistant|> the answer is <think>ab</think>cd.
+THINKS = dict(
+    zip(
+        ["<|assistant|>", "<think>", "a", "b", "</think>", "c", "d"],
+        ["<think>", "a", "b", "</think>", "c", "d", "<|end|>"],
+    )
+)
+# The answer is ok and a call.
+CALLS = {
+    "<|assistant|>": "o",
+    "o": "k",
+    "k": "<tool_call>",
+    "<tool_call>": bigram_model.CALL,
+    bigram_model.CALL: "</tool_call>",
+    "</tool_call>": "<|end|>",
+}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "The weather of a city.",
+            "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+        },
+    }
+]
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    keeps = bigram_model.KEEPS_THINKING
+    bigram_model.write_bigram_model(root / "thinks", THINKS, keeps)
+    bigram_model.write_bigram_model(root / "calls", CALLS, bigram_model.WITH_TOOLS)
+    bigram_model.write_bigram_model(root / "endless", {"<|assistant|>": "e"})
+    started = Server(root / "thinks", root / "calls", root / "endless")
+    yield started
+    assert started.end() == 0, started.lines
+
+
+def chat(server, model, messages=HELLO, **more):
+    body = {"model": model, "messages": messages, "temperature": 0} | more
+    return server.post("/v1/chat/completions", **body)
+
+
+def test_an_answer_and_its_thinking(servers):
+    answer = chat(servers, "thinks")
+    message = answer["choices"][0]["message"]
+    assert message == {"role": "assistant", "content": "cd", "reasoning_content": "ab"}
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    # <|user|>Hello<|end|><|assistant|>; six tokens, and the one that ends them.
+    assert answer["usage"]["prompt_tokens"] == 8
+    assert answer["usage"]["completion_tokens"] == 7
+    without = chat(servers, "thinks", chat_template_kwargs={"enable_thinking": False})
+    assert without["choices"][0]["message"] == {"role": "assistant", "content": "cd"}
+
+
+def test_a_stream(servers):
+    events = servers.events(
+        "/v1/chat/completions",
+        model="thinks",
+        messages=HELLO,
+        temperature=0,
+        stream_options={"include_usage": True},
+    )
+    deltas = [event["choices"][0]["delta"] for event in events[:-1]]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "ab"
+    assert "".join(delta.get("content", "") for delta in deltas) == "cd"
+    assert events[-2]["choices"][0]["finish_reason"] == "stop"
+    assert events[-1]["choices"] == []
+    assert events[-1]["usage"]["completion_tokens"] == 7
+    assert all(event["usage"] is None for event in events[:-1])
+
+
+def test_a_conversation_reads_its_new_tokens(servers):
+    messages = [{"role": "user", "content": "A conversation"}]
+    for turn in range(5):
+        answer = chat(servers, "thinks", messages)
+        message = answer["choices"][0]["message"]
+        timings = answer["timings"]
+        assert timings["cache_n"] + timings["prompt_n"] == answer["usage"]["prompt_tokens"]
+        if turn:
+            # <|end|>, which was drawn and not read, and <|user|>Hi<|end|><|assistant|>.
+            assert timings["prompt_n"] == 1 + 5
+        messages += [message, {"role": "user", "content": "Hi"}]
+
+
+def test_tools(servers):
+    answer = chat(servers, "calls", tools=TOOLS)
+    choice = answer["choices"][0]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["content"] == "ok"
+    (call,) = choice["message"]["tool_calls"]
+    assert call["type"] == "function" and call["id"]
+    assert call["function"]["name"] == "weather"
+    assert json.loads(call["function"]["arguments"]) == {"city": "Bern"}
+    # The result goes back, and the answer to it comes.
+    messages = [
+        *HELLO,
+        choice["message"],
+        {"role": "tool", "tool_call_id": call["id"], "content": "rain"},
+    ]
+    chat(servers, "calls", messages, tools=TOOLS)
+    # Without tools the text stays as it is.
+    plain = chat(servers, "calls")["choices"][0]
+    assert plain["finish_reason"] == "stop" and "<tool_call>" in plain["message"]["content"]
+    events = servers.events(
+        "/v1/chat/completions", model="calls", messages=HELLO, tools=TOOLS, temperature=0
+    )
+    calls = [
+        call
+        for event in events
+        for call in event["choices"][0]["delta"].get("tool_calls", [])
+    ]
+    assert [call["index"] for call in calls] == [0]
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+def test_responses(servers):
+    body = {"model": "thinks", "input": "Hello", "temperature": 0}
+    answer = servers.post("/v1/responses", **body)
+    assert answer["status"] == "completed"
+    assert answer["output"][-1]["content"][0]["text"] == "cd"
+    assert answer["usage"]["input_tokens"] == 8
+    short = servers.post("/v1/responses", **(body | {"max_output_tokens": 2}))
+    assert short["status"] == "incomplete"
+
+
+def test_a_client_that_goes_away_costs_nothing_more(servers):
+    import http.client
+
+    connection = http.client.HTTPConnection("localhost", servers.port)
+    body = {"model": "endless", "messages": HELLO, "stream": True, "max_tokens": 10**8}
+    connection.request(
+        "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
+    )
+    answer = connection.getresponse()
+    answer.read(100)
+    answer.close()
+    connection.close()
+    # It would run for hours, and the server would not end within the grace.
+    assert chat(servers, "endless", max_tokens=3)["usage"]["completion_tokens"] == 3
+
+
+def test_models_and_templates(servers):
+    status, answer = servers.ask(
+        "POST", "/v1/chat/completions", {"model": "none", "messages": HELLO}
+    )
+    assert (status, answer["error"]["code"]) == (404, "model_not_found")
+    names = {one["id"] for one in servers.ask("GET", "/v1/models")[1]["data"]}
+    assert names == {"thinks", "calls", "endless"}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"messages": [{"role": "user"}]}, "messages[0]"),
+        ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+        ({"messages": HELLO, "tool_choice": "required", "tools": TOOLS}, "tool_choice"),
+        ({"messages": HELLO, "tools": [{"type": "other"}]}, "tools[0]"),
+    ],
+)
+def test_bad_conversations_are_named(servers, body, param):
+    status, answer = servers.ask("POST", "/v1/chat/completions", {"model": "calls"} | body)
+    assert status == 400
+    assert answer["error"]["param"].startswith(param), answer
+
+
+def test_openai_client(servers):
+    openai = pytest.importorskip("openai")
+    client = openai.OpenAI(base_url=f"http://localhost:{servers.port}/v1", api_key="none")
+    answer = client.chat.completions.create(
+        model="calls", messages=HELLO, tools=TOOLS, temperature=0
+    )
+    assert answer.choices[0].message.tool_calls[0].function.name == "weather"
+    stream = client.chat.completions.create(
+        model="thinks", messages=HELLO, temperature=0, stream=True
+    )
+    assert "".join(c.choices[0].delta.content or "" for c in stream) == "cd"
+    response = client.responses.create(model="thinks", input="Hello", temperature=0)
+    assert response.output_text == "cd"
+    with client.responses.stream(model="thinks", input="Hello", temperature=0) as events:
+        for _ in events:
+            pass
+        assert events.get_final_response().output_text == "cd"
