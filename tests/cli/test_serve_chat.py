@@ -152,6 +152,24 @@ def test_a_client_that_goes_away_costs_nothing_more(servers):
     assert chat(servers, "endless", max_tokens=3)["usage"]["completion_tokens"] == 3
 
 
+def test_the_end_of_the_server_ends_streams(tmp_path):
+    import http.client
+
+    folder = bigram_model.write_bigram_model(tmp_path / "endless", {"<|assistant|>": "e"})
+    server = Server(folder, "--grace", 2)
+    connection = http.client.HTTPConnection("localhost", server.port)
+    body = {"messages": HELLO, "stream": True, "max_tokens": 10**8}
+    connection.request(
+        "POST", "/v1/chat/completions", json.dumps(body), {"Content-Type": "application/json"}
+    )
+    answer = connection.getresponse()
+    answer.read(100)
+    server.process.terminate()
+    text = answer.read().decode()
+    assert text.endswith("data: [DONE]\n\n") and '"finish_reason":"cancelled"' in text
+    assert server.end() == 0
+
+
 def test_models_and_templates(servers):
     status, answer = servers.ask(
         "POST", "/v1/chat/completions", {"model": "none", "messages": HELLO}

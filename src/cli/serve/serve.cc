@@ -1,11 +1,12 @@
 // `tarn serve`: models over HTTP, with sessions.
 #include <poll.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cli/cli.h"
@@ -124,12 +125,19 @@ int Serve(int argc, char** argv) {
   HttpServer server(flags.http, serve::ApiRoutes(service, api));
   running = &server;
   PrintStart(*service, flags.http, server.port());
-  std::thread thread([&server] { server.Run(); });
+  std::future<void> end =
+      std::async(std::launch::async, [&server] { server.Run(); });
   WaitForSignal(unblocked);
   pthread_sigmask(SIG_SETMASK, &unblocked, nullptr);  // a second one ends
   std::fputs("\nending\n", stderr);
   server.Stop();
-  thread.join();
+  // Streams that do not end by themselves are ended, with their last events,
+  // before their connections are closed.
+  const std::chrono::duration<double> most(0.8 * flags.http.grace_seconds);
+  if (end.wait_for(most) == std::future_status::timeout) {
+    for (const auto& model : service->models()) model->scheduler->CancelAll();
+  }
+  end.get();
   ParkSessions(*service);
   return kExitOk;
 }

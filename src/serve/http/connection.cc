@@ -440,7 +440,8 @@ awaitable<bool> Connection::Answer(Read& read) {
     Log(read, plain->status);
     const std::string bytes = PlainBytes(read, *plain);
     const bool sent = co_await Write(bytes);
-    co_return sent&& read.keep_alive&& keep_;
+    const bool next = sent && read.keep_alive && keep_;
+    co_return next;
   }
   exchange_ = Begin(read, *found, arguments);
   const bool next = co_await Deliver(read);
@@ -454,21 +455,28 @@ awaitable<bool> Connection::Deliver(const Read& read) {
   const auto peer = std::make_shared<Peer>();
   stream_.expires_never();
   Watch(exchange, peer);
-  bool begun = false, stream = false, ended = false, sent = true;
+  bool begun = false, stream = false, pings = false, ended = false;
+  bool sent = true;
   while (sent && !ended) {
     if (exchange->gone()) {
       sent = false;
       break;
     }
     if (!exchange->HasNews()) {
-      error_code ignored;
-      exchange->wake.expires_at(Clock::time_point::max());
-      co_await exchange->wake.async_wait(Into(ignored));
-      continue;
+      error_code woken;
+      exchange->wake.expires_after(Seconds(state_->options.ping_seconds));
+      co_await exchange->wake.async_wait(Into(woken));
+      const bool quiet = !woken && !exchange->HasNews() && !exchange->gone();
+      if (!quiet || !pings || read.head_only) continue;
     }
-    const std::string bytes = begun
-                                  ? NextBytes(read, *exchange, ended)
-                                  : FirstBytes(read, *exchange, stream, ended);
+    std::string bytes;
+    if (!begun) {
+      bytes = FirstBytes(read, *exchange, stream, pings, ended);
+    } else if (exchange->HasNews()) {
+      bytes = NextBytes(read, *exchange, ended);
+    } else {
+      bytes = PingBytes(read);
+    }
     begun = true;
     sent = co_await Write(bytes);
   }
@@ -477,16 +485,19 @@ awaitable<bool> Connection::Deliver(const Read& read) {
   error_code ignored;
   stream_.socket().cancel(ignored);
   if (!sent) exchange->SetGone();
-  co_return sent&& ended&& read.keep_alive&& keep_ &&
-      (read.version == 11 || !stream);
+  const bool whole = sent && ended && (read.version == 11 || !stream);
+  const bool next = whole && read.keep_alive && keep_;
+  co_return next;
 }
 
 // The head of an answer that has begun, and the body of a whole one.
 std::string Connection::FirstBytes(const Read& read, Exchange& exchange,
-                                   bool& stream, bool& ended) const {
+                                   bool& stream, bool& pings,
+                                   bool& ended) const {
   const std::optional<Exchange::Head> head = exchange.TakeHead();
   std::string body;
   stream = head->stream;
+  pings = stream && head->type == "text/event-stream";
   if (!stream) body = exchange.TakeBody(ended);
   exchange.Sent(body.size());
   Log(read, head->status);
@@ -494,6 +505,12 @@ std::string Connection::FirstBytes(const Read& read, Exchange& exchange,
                              stream, body.size());
   if (!read.head_only) bytes += body;
   return bytes;
+}
+
+// A comment, which readers of events ignore: the connection lives.
+std::string Connection::PingBytes(const Read& read) {
+  const std::string ping = ": ping\n\n";
+  return read.version == 11 ? Chunk(ping) : ping;
 }
 
 // The next part of a stream.

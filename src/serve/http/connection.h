@@ -61,7 +61,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::awaitable<bool> Answer(Read& read);
   boost::asio::awaitable<bool> Deliver(const Read& read);
   std::string FirstBytes(const Read& read, Exchange& exchange, bool& stream,
-                         bool& ended) const;
+                         bool& pings, bool& ended) const;
+  static std::string PingBytes(const Read& read);
   std::string NextBytes(const Read& read, Exchange& exchange,
                         bool& ended) const;
   std::string PlainBytes(const Read& read, const Plain& plain) const;

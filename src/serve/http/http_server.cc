@@ -50,6 +50,7 @@ void CheckHttpOptions(const HttpOptions& options) {
   seconds("idle_seconds", options.idle_seconds);
   seconds("write_seconds", options.write_seconds);
   seconds("grace_seconds", options.grace_seconds);
+  seconds("ping_seconds", options.ping_seconds);
   if (options.max_connections < 1 || options.max_connections > 65536) {
     throw ArgumentError("max_connections", "1 to 65536",
                         StrCat(options.max_connections));

@@ -34,6 +34,7 @@ struct HttpOptions {
   double header_seconds = 10, body_seconds = 30, idle_seconds = 5;
   double write_seconds = 30;  // without progress towards a reader
   double grace_seconds = 10;  // of streams after Stop
+  double ping_seconds = 15;   // between comments in an event stream that waits
   /// Told of every answered request, on the server's thread: one line, without
   /// what was asked or answered.
   std::function<void(const std::string&)> log;

@@ -352,6 +352,18 @@ TEST_F(HttpServerTest, StreamsArriveAsTheyAreWritten) {
   EXPECT_NE(std::string::npos, client.Answer().find("200 OK"));
 }
 
+TEST_F(HttpServerTest, AStreamThatWaitsIsKeptAlive) {
+  HttpOptions options = Quick();
+  options.ping_seconds = 0.02;
+  Start(options);
+  Client client(server_->port());
+  client.Send(Get("/stream"));
+  client.Until("data: one\n\n");
+  EXPECT_NE(std::string::npos, client.Until(": ping\n\n").find(": ping"));
+  held_->Write("data: two\n\n");
+  EXPECT_NE(std::string::npos, client.Until("data: two\n\n").find("two"));
+}
+
 TEST_F(HttpServerTest, AClientThatGoesAwayIsNoticedWithoutAWrite) {
   Start(Quick());
   Client client(server_->port());

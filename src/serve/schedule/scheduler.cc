@@ -149,6 +149,14 @@ void Scheduler::Run(const std::function<void()>& function) {
   if (error) std::rethrow_exception(error);
 }
 
+void Scheduler::CancelAll() {
+  Post([this] {
+    for (const auto& active : running_) active->ticket->Cancel();
+  });
+  const std::lock_guard lock(turn_);
+  for (const auto& active : waiting_) active->ticket->Cancel();
+}
+
 SchedulerCounts Scheduler::counts() const {
   const std::lock_guard lock(turn_);
   SchedulerCounts counts = counts_;

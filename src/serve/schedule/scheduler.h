@@ -71,6 +71,9 @@ class Scheduler {
   /// The same; waits for its end and gives its result or error.
   void Run(const std::function<void()>& function);
 
+  /// Ends every request, running or waiting, as cancelled.
+  void CancelAll();
+
   SchedulerCounts counts() const;
 
  private:

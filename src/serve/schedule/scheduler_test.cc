@@ -325,6 +325,26 @@ TEST_F(SchedulerTest, HeldSessionsContinueAndRest) {
                ArgumentError);
 }
 
+TEST_F(SchedulerTest, AllCanBeCancelled) {
+  Scheduler scheduler(*model_, {.slots = 1});
+  std::promise<void> begun;
+  std::future<Told> running =
+      Submit(scheduler, Request(RandomTokens(config_, 5, 1), 1, 1 << 30),
+             nullptr, [&](int64_t count) {
+               if (count == 1) begun.set_value();
+             });
+  std::future<Told> waiting =
+      Submit(scheduler, Request(RandomTokens(config_, 5, 1), 1, 3));
+  begun.get_future().wait();
+  scheduler.CancelAll();
+  EXPECT_TRUE(running.get().ends[0].cancelled);
+  EXPECT_TRUE(waiting.get().ends.empty());
+  EXPECT_EQ(3u, Submit(scheduler, Request(RandomTokens(config_, 5, 1), 1, 3))
+                    .get()
+                    .tokens[0]
+                    .size());
+}
+
 TEST_F(SchedulerTest, EndsWhatRunsWhenItEnds) {
   std::future<Told> running, waiting;
   {
