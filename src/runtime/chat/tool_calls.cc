@@ -129,17 +129,18 @@ void ToolCallSplitter::Push(std::string_view bytes, const TextSink& on_text,
   }
   std::string next;
   for (const char byte : bytes) {
-    next = byte;
+    char first = byte;
     // A failure gives back at most a mark's bytes and settles one or ends a
     // call: this ends, after some 60 steps for each byte of the answer.
-    while (!next.empty()) {
-      const char first = next.front();
-      next.erase(0, 1);
+    while (true) {
       if (in_call_) {
         TakeCall(first, next, on_text, on_call);
       } else {
         TakeText(first);
       }
+      if (next.empty()) break;
+      first = next.front();
+      next.erase(0, 1);
     }
   }
   Tell(on_text);

@@ -48,7 +48,7 @@ TEST(ToolCallsHostile, WhatStaysOpenBecomesText) {
     // What texts in values look like does not matter: one of letters.
     const std::string open =
         OpenCall(form) + (form.body == ToolCallForm::Body::kTagged ? "" : "\"");
-    std::string answer = open + std::string(3 * kMaxToolCallBytes, 'x');
+    std::string answer = open + std::string(kMaxToolCallBytes + 100000, 'x');
     size_t told = 0, most = 0, sent = 0;
     const auto on_text = [&](std::string_view text) { told += text.size(); };
     const auto on_call = [](const ToolCallPart&) { FAIL(); };
@@ -86,7 +86,7 @@ TEST(ToolCallsHostile, ACallOfAlmostTheLimitIsTold) {
 TEST(ToolCallsHostile, NestingIsNotFollowedFarther) {
   for (const ToolCallForm& form : ToolCallForms()) {
     for (const char* bracket : {"[", "{\"a\":", "(", "{'a': "}) {
-      const std::string deep = Times(bracket, 200000);
+      const std::string deep = Times(bracket, 20000);
       const std::string answer = OpenCall(form) + deep;
       const auto parts = ToldOf(&form, nullptr, answer, 1000);
       ASSERT_EQ(1u, parts.size()) << form.name;
@@ -117,7 +117,7 @@ TEST(ToolCallsHostile, ManyBeginningsTakeLinearTime) {
       units.push_back(end.substr(0, end.size() - 1));
     }
     for (const std::string& unit : units) {
-      const std::string answer = Times(unit, 200000 / unit.size());
+      const std::string answer = Times(unit, 100000 / unit.size());
       std::string told;
       for (const ToldPart& part : ToldOf(&form, nullptr, answer, 5)) {
         EXPECT_EQ("", part.name);
@@ -135,7 +135,7 @@ TEST(ToolCallsHostile, ManyEndsOfAValueTakeLinearTime) {
     for (const std::string& unit :
          {end, end + std::string(50, ' '), end + "<", end + "</function"}) {
       const std::string answer =
-          OpenCall(row) + Times(unit, 900000 / unit.size());
+          OpenCall(row) + Times(unit, 300000 / unit.size());
       const auto parts = ToldOf(&row, nullptr, answer, 3);
       ASSERT_EQ(1u, parts.size());
       EXPECT_EQ(answer, parts[0].text);
@@ -145,22 +145,22 @@ TEST(ToolCallsHostile, ManyEndsOfAValueTakeLinearTime) {
 
 TEST(ToolCallsHostile, ManyMembersAndCalls) {
   std::string members = "\"m0\": 0", parameters;
-  for (int i = 1; i < 40000; ++i) {
+  for (int i = 1; i < 4000; ++i) {
     members += ", \"m" + std::to_string(i) + "\": 0";
   }
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     parameters += "<parameter=m" + std::to_string(i) + ">0</parameter>";
   }
-  EXPECT_EQ(40000u, ToldOf(FormNamed("hermes"), nullptr,
-                           "<tool_call>{\"name\": \"f\", \"arguments\": {" +
-                               members + "}}")[0]
-                        .arguments.size());
-  EXPECT_EQ(20000u, ToldOf(FormNamed("function-tags"), nullptr,
-                           "<function=f>" + parameters + "</function>")[0]
-                        .arguments.size());
-  EXPECT_EQ(50000u,
+  EXPECT_EQ(4000u, ToldOf(FormNamed("hermes"), nullptr,
+                          "<tool_call>{\"name\": \"f\", \"arguments\": {" +
+                              members + "}}")[0]
+                       .arguments.size());
+  EXPECT_EQ(2000u, ToldOf(FormNamed("function-tags"), nullptr,
+                          "<function=f>" + parameters + "</function>")[0]
+                       .arguments.size());
+  EXPECT_EQ(20000u,
             ToldOf(FormNamed("mistral"), nullptr,
-                   "[TOOL_CALLS][" + Times("{\"name\": \"f\"}, ", 50000))
+                   "[TOOL_CALLS][" + Times("{\"name\": \"f\"}, ", 20000))
                     .size() -
                 1);
 }
@@ -168,7 +168,7 @@ TEST(ToolCallsHostile, ManyMembersAndCalls) {
 TEST(ToolCallsHostile, SchemasOfToolsMayBeAnything) {
   using Json = nlohmann::ordered_json;
   Json deep = {{"type", "string"}};
-  for (int i = 0; i < 1000; ++i) {
+  for (int i = 0; i < 200; ++i) {
     Json outer = Json::object();
     outer["anyOf"] = Json::array();
     outer["anyOf"].push_back(deep);

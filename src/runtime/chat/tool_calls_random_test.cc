@@ -560,8 +560,14 @@ class PlainHermes {
     if (name.find_first_of(" <>{}[]()\"'`\n\t") != name.npos || name.empty()) {
       return false;
     }
-    const Json arguments =
+    Json arguments =
         object.value("arguments", object.value("parameters", Json::object()));
+    if (arguments.is_string()) {
+      const std::string inner = arguments;
+      arguments = White(inner, 0) == inner.size()
+                      ? Json::object()
+                      : Json::parse(inner, nullptr, false);
+    }
     if (!arguments.is_object()) return false;
     parts_.push_back({"", name, arguments});
     return true;
