@@ -186,7 +186,7 @@ TEST(Gbnf, ReadsPublishedGrammars) {
       {"arithmetic.gbnf", {"1+2=3\n", "(a*b)-c=x1 \ny=2\n"}, {"1+=3\n", "1=2"}},
       {"c.gbnf",
        {"int main(){return 0;}",
-        "float f(int a){int b = a*2;while(a<b){a=b;}}"},
+        "float f(int a){int b = a*2;while(a<b){a = b;}}"},
        {"int main({}", "main(){}"}},
       {"chess.gbnf",
        {"1. e4 e5\n2. Nf3 Nc6\n", "1. d4 d5\n2. O-O Bxe4+\n"},

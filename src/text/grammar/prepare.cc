@@ -51,9 +51,9 @@ std::vector<bool> ReachExit(const Draft& draft, bool with_bytes) {
   return marked;
 }
 
-// Rules that each rule calls: from its entry without a byte before, or at all.
-std::vector<std::vector<RuleId>> CalledRules(const Draft& draft,
-                                             bool without_bytes) {
+// Rules that each rule calls at its beginning. Jumps past empty rules are there
+// already.
+std::vector<std::vector<RuleId>> RulesCalledFirst(const Draft& draft) {
   std::vector<std::vector<RuleId>> called(draft.rules.size());
   std::vector<int32_t> seen(draft.nodes.size(), -1);
   std::vector<int32_t> queue;
@@ -70,10 +70,7 @@ std::vector<std::vector<RuleId>> CalledRules(const Draft& draft,
       for (const int32_t to : node.jumps) add(to);
       for (const Draft::Call& call : node.calls) {
         called[r].push_back(call.rule);
-        if (!without_bytes) add(call.target);
       }
-      if (without_bytes) continue;
-      for (const Draft::Edge& edge : node.edges) add(edge.target);
     }
   }
   return called;
@@ -101,7 +98,7 @@ std::vector<RuleId> BottomUp(const std::vector<std::vector<RuleId>>& called) {
 }
 
 void RefuseLeftRecursion(const Draft& draft) {
-  const auto called = CalledRules(draft, true);
+  const auto called = RulesCalledFirst(draft);
   std::vector<bool> ends(draft.rules.size(), false);
   for (const RuleId rule : BottomUp(called)) ends[rule] = true;
   for (size_t r = 0; r < ends.size(); ++r) {

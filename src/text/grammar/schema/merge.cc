@@ -91,8 +91,8 @@ void LimitProperties(const SchemaJson& limits, const SchemaJson& other,
 SchemaJson MergedProperties(const SchemaJson& a, const SchemaJson& b,
                             const std::string& pointer) {
   SchemaJson properties = a.value("properties", SchemaJson::object());
-  for (const auto& [name, schema] :
-       b.value("properties", SchemaJson::object()).items()) {
+  const SchemaJson others = b.value("properties", SchemaJson::object());
+  for (const auto& [name, schema] : others.items()) {
     properties[name] =
         properties.contains(name) ? Both(properties[name], schema) : schema;
   }
