@@ -64,6 +64,25 @@ def test_an_answer_and_its_thinking(servers):
     assert without["choices"][0]["message"] == {"role": "assistant", "content": "cd"}
 
 
+def test_a_session_reads_a_conversation_once(servers):
+    servers.post("/sessions", 201, id="talk", model="thinks")
+    messages = [{"role": "user", "content": "Hello"}]
+    for turn in range(4):
+        answer = servers.post(
+            "/sessions/talk/completions", model="thinks", messages=messages, temperature=0
+        )
+        assert (answer["text"], answer["reasoning_content"]) == ("cd", "ab")
+        # The first time all of it, then <|end|> and <|user|>Hi<|end|><|assistant|>.
+        assert answer["timings"]["prompt_n"] == (6 if turn else 8)
+        said = {"role": "assistant", "content": "cd", "reasoning_content": "ab"}
+        messages += [said, {"role": "user", "content": "Hi"}]
+    # Another beginning: it goes back to where the two part.
+    other = [{"role": "user", "content": "Help"}]
+    answer = servers.post("/sessions/talk/completions", model="thinks", messages=other)
+    assert answer["timings"]["cache_n"] == 1 + len("Hel")
+    assert servers.ask("DELETE", "/sessions/talk?model=thinks")[0] == 200
+
+
 def test_a_stream(servers):
     events = servers.events(
         "/v1/chat/completions",

@@ -1,6 +1,7 @@
 // Sessions as values over HTTP: /sessions and what can be done with one.
 #include <algorithm>
 #include <chrono>
+#include <span>
 
 #include "core/text.h"
 #include "serve/api/chat_request.h"
@@ -149,6 +150,21 @@ void Append(ServedModel& model, const std::string& id, const JsonObject& body,
               });
 }
 
+// Brings a session to where it has read the longest beginning of a conversation
+// that it knows; returns the rest, which is what is still to be read.
+std::vector<int32_t> ContinueWith(SessionStore& sessions, HeldSession& held,
+                                  std::span<const int32_t> conversation) {
+  const std::span<const int32_t> known = held.session->tokens();
+  const size_t most = std::min(known.size(), conversation.size());
+  const auto part =
+      std::mismatch(known.begin(), known.begin() + static_cast<ptrdiff_t>(most),
+                    conversation.begin());
+  const auto common = static_cast<int64_t>(part.first - known.begin());
+  sessions.RollBack(held, common);
+  const auto rest = conversation.subspan(static_cast<size_t>(common));
+  return {rest.begin(), rest.end()};
+}
+
 void Complete(ServedModel& model, const std::string& id, const JsonObject& body,
               const Request& request, Response response) {
   TextOptions options = ReadTextOptions(body, model);
@@ -157,7 +173,8 @@ void Complete(ServedModel& model, const std::string& id, const JsonObject& body,
   }
   AnswerForm form;
   std::vector<int32_t> tokens;
-  if (body.Has("messages")) {
+  const bool conversation = body.Has("messages");
+  if (conversation) {
     ChatPrompt prompt = ReadChatPrompt(body, request.body, model, options);
     tokens = std::move(prompt.ids);
     form = std::move(prompt.answer);
@@ -168,24 +185,26 @@ void Complete(ServedModel& model, const std::string& id, const JsonObject& body,
   ReadConstraint(body, model, options);
   const bool roll_back =
       body.FindText("on_cancel").value_or("keep") == "rollback";
-  OnScheduler(
-      model, response,
-      [&model, id, options, form, tokens, roll_back, wanted = IfPosition(body),
-       space = SpaceOf(request)](Response& response) {
-        const Held held = model.sessions->Use(space, id);
-        CheckPosition(wanted, *held);
-        auto reply = std::make_shared<SessionTextReply>(model, options,
-                                                        response, form, held);
-        TextRequest text;
-        text.prompt = tokens;
-        text.options = options.sequence;
-        text.max_tokens = options.max_tokens;
-        text.session = held;
-        text.space = space;
-        text.roll_back_when_cancelled = roll_back;
-        text.sink = reply->SinkFor(text.ticket);
-        model.scheduler->Submit(std::move(text));
-      });
+  OnScheduler(model, response,
+              [&model, id, options, form, tokens, conversation, roll_back,
+               wanted = IfPosition(body),
+               space = SpaceOf(request)](Response& response) {
+                const Held held = model.sessions->Use(space, id);
+                CheckPosition(wanted, *held);
+                auto reply = std::make_shared<SessionTextReply>(
+                    model, options, response, form, held);
+                TextRequest text;
+                text.prompt = conversation
+                                  ? ContinueWith(*model.sessions, *held, tokens)
+                                  : tokens;
+                text.options = options.sequence;
+                text.max_tokens = options.max_tokens;
+                text.session = held;
+                text.space = space;
+                text.roll_back_when_cancelled = roll_back;
+                text.sink = reply->SinkFor(text.ticket);
+                model.scheduler->Submit(std::move(text));
+              });
 }
 
 void ForkSession(ServedModel& model, const std::string& id,
