@@ -177,7 +177,7 @@ TEST(GrammarLimits, Mutations) {
   const std::string bytes(
       "{}[]()|*+?\\\"'9^$.,:-#\n\0\xff"
       "a<&",
-      30);
+      27);
   std::mt19937 random(5);
   int good = 0, bad = 0;
   for (const Case& test : cases) {

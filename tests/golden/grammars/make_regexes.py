@@ -69,11 +69,26 @@ PATTERNS = [
 
 
 def texts_for(pattern: str, draw: random.Random) -> list[str]:
-    letters = sorted(set(re.sub(r"\\.", "", pattern)) | set("ab c1_.-\n\u00e9\U0001f600A\\\""))
+    letters = sorted(set(re.sub(r"\\.", "", pattern)) | set('ab c1_.-\n\u00e9\U0001f600A\\"'))
     compiled = re.compile(pattern, re.ASCII)
     pool = ["", "a", "b", "abc", "ab", "12", "1.5", "2024-01-31", "255.1.0.9", "a b", "\x00"]
     pool += ["x1", "#fff", "me@site.org", '"a\\"b"', "aaaaab", "ababab", "\u00e9", "\U0001f600a"]
-    pool += ["aaa", "aa", "abab", "B", "\u00e0z", "a-b", "AB", "A\u00e9", "\t\n\r\f\v", ".*+?()[]{}|^$\\/", "-2.5e+10", "ab!cd", "ccc", "cde"]
+    pool += [
+        "aaa",
+        "aa",
+        "abab",
+        "B",
+        "\u00e0z",
+        "a-b",
+        "AB",
+        "A\u00e9",
+        "\t\n\r\f\v",
+        ".*+?()[]{}|^$\\/",
+        "-2.5e+10",
+        "ab!cd",
+        "ccc",
+        "cde",
+    ]
     for _ in range(400):
         pool.append("".join(draw.choice(letters) for _ in range(draw.randrange(1, 9))))
     good = [text for text in pool if compiled.fullmatch(text)]
