@@ -40,7 +40,7 @@ class OrderedBuilder final : public nlohmann::json_sax<KeptOrder> {
 
  private:
   struct Level {
-    KeptOrder value;    // an array or an object under construction
+    KeptOrder value;  // an array or an object under construction
     std::string key;  // of the member being read, in an object
   };
 
@@ -77,7 +77,8 @@ class OrderedBuilder final : public nlohmann::json_sax<KeptOrder> {
 }  // namespace
 
 Result<KeptOrder> ParseOrderedJson(std::string_view text,
-                                 const std::string& where, uint64_t max_bytes) {
+                                   const std::string& where,
+                                   uint64_t max_bytes) {
   const Result<nlohmann::json> strict = ParseStrictJson(text, where, max_bytes);
   if (!strict.ok()) return strict.error();
   OrderedBuilder builder;
