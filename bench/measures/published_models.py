@@ -26,6 +26,8 @@ ACCELERATED = {
     "qwen3.5-0.8b": {"prefill": 1.1, "decode": None},
 }
 OPENED = "mamba2-780m"  # 3.1 GB
+
+
 def program(name, words, ctx):
     """The last line of a program's output, as JSON."""
     build = os.environ.get("TARN_BUILD", str(native.ROOT / "build"))

@@ -12,7 +12,13 @@ from conftest import TARN
 class Server:
     def __init__(self, model, *words):
         self.process = subprocess.Popen(
-            [TARN, "serve", str(model), "--port", "0", *map(str, words)],
+            [
+                TARN,
+                "serve",
+                str(model),
+                *map(str, ["--port", 0] if "--port" not in words else []),
+                *map(str, words),
+            ],
             stderr=subprocess.PIPE,
             text=True,
         )

@@ -137,9 +137,7 @@ def test_tools(servers):
         "/v1/chat/completions", model="calls", messages=HELLO, tools=TOOLS, temperature=0
     )
     calls = [
-        call
-        for event in events
-        for call in event["choices"][0]["delta"].get("tool_calls", [])
+        call for event in events for call in event["choices"][0]["delta"].get("tool_calls", [])
     ]
     assert [call["index"] for call in calls] == [0]
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"

@@ -114,6 +114,7 @@ int Serve(int argc, char** argv) {
   api.version = TARN_VERSION;
   api.metrics = flags.metrics;
   api.sessions = !flags.no_sessions;
+  api.page = !flags.no_page && api.sessions;
   api.draining = [&running] {
     return running != nullptr && running->stopping();
   };

@@ -148,6 +148,7 @@ void DeclareServe(ArgumentParser& parser, ServeFlags& flags) {
       .ShowDefault();
   parser.AddFlag("--metrics", flags.metrics, "GET /metrics for Prometheus");
   parser.AddFlag("--no-sessions", flags.no_sessions, "without /sessions");
+  parser.AddFlag("--no-page", flags.no_page, "without the page at /");
   parser.AddFlag("--log-requests", flags.log_requests,
                  "a line on stderr for each request, without its contents");
   DeclareModelFlags(parser, flags.model);

@@ -23,7 +23,8 @@ struct ServeFlags {
   std::string api_key_file;
   int64_t port = 8080, max_body = 1 << 20;
   int64_t state_memory = 1024, cache_memory = 256, park_disk = 8192;  // MiB
-  bool metrics = false, no_sessions = false, log_requests = false;
+  bool metrics = false, no_sessions = false, no_page = false;
+  bool log_requests = false;
 };
 
 void DeclareServe(ArgumentParser& parser, ServeFlags& flags);

@@ -33,9 +33,9 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
       tokenizer_(tokenizer),
       state_(state),
       max_tokens_(options.max_tokens),
-      sequence_(tokenizer, {options.sampler, options.stop_tokens,
-                            options.stop_texts, options.begins_text,
-                            options.constraint}),
+      sequence_(tokenizer,
+                {options.sampler, options.stop_tokens, options.stop_texts,
+                 options.begins_text, options.constraint}),
       history_(options.history) {
   if (options.sampler_state) sequence_.SetSamplerState(*options.sampler_state);
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {

@@ -49,13 +49,11 @@ Result<std::shared_ptr<const Constraint>> Constraint::Make(
     std::span<const int32_t> stop_tokens, const TokenMasks* vocabulary) {
   Result<Grammar> grammar = GrammarOf(kind, source);
   if (!grammar.ok()) return grammar.error();
-  TokenMasks masks =
-      vocabulary != nullptr
-          ? vocabulary->With(grammar.value())
-          : TokenMasks(grammar.value(), tokenizer, stop_tokens);
-  return std::make_shared<const Constraint>(kind, source,
-                                            std::move(grammar).Take(),
-                                            std::move(masks));
+  TokenMasks masks = vocabulary != nullptr
+                         ? vocabulary->With(grammar.value())
+                         : TokenMasks(grammar.value(), tokenizer, stop_tokens);
+  return std::make_shared<const Constraint>(
+      kind, source, std::move(grammar).Take(), std::move(masks));
 }
 
 }  // namespace tarn

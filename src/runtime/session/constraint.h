@@ -15,8 +15,8 @@
 
 namespace tarn {
 
-/// Where a grammar's source is written in: "gbnf", "json-schema", "regex" (docs/
-/// grammars.md), or "json", any JSON document, whose source is empty.
+/// Where a grammar's source is written in: "gbnf", "json-schema", "regex"
+/// (docs/ grammars.md), or "json", any JSON document, whose source is empty.
 enum class GrammarKind { kGbnf, kJsonSchema, kRegex, kJson };
 const char* Name(GrammarKind kind);
 /// Throws FormatError that names `where` for any other word.

@@ -28,9 +28,9 @@ uint64_t Word(const JsonObject& object, const char* key) {
 nlohmann::ordered_json SamplerToJson(const SamplerOptions& options) {
   nlohmann::ordered_json json;
   for (const SamplerOption& option : SamplerOptionTable()) {
-    json[std::string(option.name)] =
-        std::visit([](const auto& held) { return nlohmann::ordered_json(held); },
-                   ValueOf(option, options));
+    json[std::string(option.name)] = std::visit(
+        [](const auto& held) { return nlohmann::ordered_json(held); },
+        ValueOf(option, options));
   }
   // JSON has no infinities: a temperature below 0 is as good as 0.
   if (!std::isfinite(options.temperature)) json["temperature"] = 0.0;

@@ -71,7 +71,8 @@ class Sequence {
   int32_t Draw(std::span<const float> logits, uint64_t position,
                std::span<const int32_t> history = {});
   /// Takes a token as if Draw had drawn it. Throws ArgumentError as Draw does,
-  /// outside the tokenizer's table, and for one that the grammar does not allow.
+  /// outside the tokenizer's table, and for one that the grammar does not
+  /// allow.
   void Accept(int32_t token);
   /// Begins the same text again, with no prompt pending.
   void Restart();

@@ -251,9 +251,9 @@ class SessionReader {
     }
     for (const nlohmann::json& mu : text->List("drawn_mu")) {
       const nlohmann::json row = {{"mu", mu}};
-      parts.draw_states.push_back(
-          {JsonObject(row, text->At("drawn_mu")).FindReal("mu", -1e9, 1e9)
-               .value_or(0)});
+      parts.draw_states.push_back({JsonObject(row, text->At("drawn_mu"))
+                                       .FindReal("mu", -1e9, 1e9)
+                                       .value_or(0)});
     }
     if (parts.draw_states.size() > static_cast<size_t>(sequence.tokens())) {
       Refuse("session.text.drawn_mu", StrCat("at most ", sequence.tokens()),

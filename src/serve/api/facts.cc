@@ -4,6 +4,7 @@
 #include "serve/api/handle.h"
 #include "serve/api/metrics.h"
 #include "serve/api/routes.h"
+#include "serve/page/page.h"
 
 namespace tarn::serve {
 namespace {
@@ -115,6 +116,7 @@ std::vector<Route> ApiRoutes(std::shared_ptr<Service> service,
   add(ResponseRoutes(service));
   add(TokenRoutes(service));
   if (options.sessions) add(SessionRoutes(service));
+  if (options.page) add(PageRoutes());
   return all;
 }
 

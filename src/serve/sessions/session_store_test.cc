@@ -22,6 +22,7 @@ class SessionStoreTest : public ::testing::Test {
   SessionStoreTest() {
     config_ = SmallConfig();
     config_.tokenizer = TokenizerKind::kIds;
+    config_.positions = Positions::kNone;
     FinishConfig(config_);
     WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
     WriteFileAtomically(folder_.path() + "/tokenizer.json",
