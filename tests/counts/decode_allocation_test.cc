@@ -64,11 +64,10 @@ class Decoding {
   }
   // Greedy generation: what the sampler adds to a step then is a search.
   void Generate(int tokens) {
-    const SamplerOptions greedy = {.temperature = 0};
     const size_t vocab = static_cast<size_t>(config_.vocab_size);
     for (int i = 0; i < tokens; ++i) {
       model_.Step(states_[1], token_, Row(1));
-      token_ = Sample({Row(1), vocab}, greedy, static_cast<uint64_t>(i));
+      token_ = Sample({Row(1), vocab}, greedy_, static_cast<uint64_t>(i));
     }
   }
   void Batch() { model_.StepBatch(jobs_); }
@@ -105,6 +104,7 @@ class Decoding {
   std::vector<State> states_;
   std::vector<Job> jobs_;
   int32_t token_ = 1;
+  const SamplerOptions greedy_ = {.temperature = 0};
 };
 
 TEST(DecodeAllocation, StepsPromptsAndBatchesTakeNothing) {

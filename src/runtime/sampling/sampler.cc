@@ -162,6 +162,10 @@ std::vector<TokenProbability> Sampler::Distribution(
 int32_t Sample(std::span<const float> logits, const SamplerOptions& options,
                uint64_t position) {
   CheckSampler(options);
+  // Without tokens no penalty changes a logit: nothing is allocated.
+  if (IsGreedy(options) && options.logit_bias.empty()) {
+    return CheckedArgmax(logits);
+  }
   const SampleInput input{.logits = logits, .position = position};
   SamplerState state{2 * options.mirostat_tau};
   return DrawFrom(RunChain(options, DryBreakers(), input, state), options,
