@@ -64,7 +64,7 @@ class Candidates {
       for (const auto& [id, value] : values) {
         if (id < 0 || static_cast<size_t>(id) >= row_.size()) continue;
         double& logit = row_[static_cast<size_t>(id)];
-        logit = change(logit, value, 1.0);
+        logit = change(logit, value, temperature_);
       }
       return;
     }
