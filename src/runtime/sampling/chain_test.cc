@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "core/rng.h"
+#include "runtime/sampling/option_table.h"
 #include "runtime/sampling/sampler.h"
-#include "runtime/sampling/sampler_words.h"
 
 namespace tarn {
 namespace {
@@ -348,6 +349,17 @@ SamplerOptions AllOff() {
   return options;
 }
 
+// The options that are not off, for messages.
+std::string Told(const SamplerOptions& options) {
+  std::string text;
+  for (const SamplerOption& row : SamplerOptionTable()) {
+    const SamplerValue value = ValueOf(row, options);
+    if (value == ValueOf(row, AllOff())) continue;
+    text += StrCat(" ", row.name, "=", TextOf(value));
+  }
+  return text;
+}
+
 const char* const kParts[] = {
     "penalties", "dry",      "top_n_sigma", "top_k",       "typ_p",
     "top_p",     "min_p",    "xtc",         "temperature", "dynatemp",
@@ -413,12 +425,13 @@ TEST_P(Chain, AgreesWithItsDefinition) {
         sampler.Distribution(input, state);
     const std::vector<size_t> order = want.Order();
     const std::vector<double> p = want.Probabilities();
-    ASSERT_EQ(got.size(), order.size()) << part << " trial " << trial;
+    ASSERT_EQ(got.size(), order.size())
+        << part << " trial " << trial << Told(o);
     for (size_t rank = 0; rank < got.size(); ++rank) {
       ASSERT_NEAR(got[rank].probability, p[order[rank]], 1e-9)
-          << part << " trial " << trial << " rank " << rank;
+          << part << " trial " << trial << " rank " << rank << Told(o);
       ASSERT_EQ(static_cast<size_t>(got[rank].token), order[rank])
-          << part << " trial " << trial << " rank " << rank;
+          << part << " trial " << trial << " rank " << rank << Told(o);
     }
     // The draw: the best holds the part of [0, 1) at 0.
     const uint64_t stream =

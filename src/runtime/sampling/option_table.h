@@ -36,7 +36,7 @@ struct SamplerOption {
   double least, most;
   bool above = false;
   /// What ends the range in messages and documents: "0: off".
-  std::string_view note;
+  std::string_view note = {};
   std::string_view help;
 };
 
