@@ -40,14 +40,17 @@ from tarn.runtime._sampling import (
     given_options,
     sampling_options,
 )
+from tarn.runtime._sessions import PrefixCache, Session
 
 __all__ = [
     "FormatError",
     "Hypothesis",
     "Model",
     "NumericError",
+    "PrefixCache",
     "Sampler",
     "SamplingOption",
+    "Session",
     "State",
     "render_chat_template",
     "sample",
