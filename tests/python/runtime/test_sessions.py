@@ -178,7 +178,11 @@ def test_random_operations_are_those_of_a_plain_value(model, tmp_path):
 
 def test_a_text_is_that_of_the_model(model):
     session = runtime.Session(model)
-    for options in ({"seed": 3}, {"temperature": 0, "stop": "\x00"}, {"seed": 4, "stop": ["a", "bc"]}):
+    for options in (
+        {"seed": 3},
+        {"temperature": 0, "stop": "\x00"},
+        {"seed": 4, "stop": ["a", "bc"]},
+    ):
         state = model.state()
         start = session.position
         wanted = model.generate("Some text", max_tokens=40, state=state, **options)
