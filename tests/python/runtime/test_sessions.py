@@ -162,12 +162,12 @@ def test_random_operations_are_those_of_a_plain_value(model, tmp_path):
     rng = random.Random(5)
     sessions = [(runtime.Session(model), Plain())]
     sessions.append((runtime.Session(model, every_token=4, snapshot_bytes=1 << 16), Plain()))
-    for step in range(600):
+    for step in range(900):
         operate(model, rng, sessions, tmp_path)
         session, plain = sessions[step % len(sessions)]
         assert session.pending.tolist() == plain.pending
         assert session.marks == plain.marks
-        if step % 10 == 0 or step > 590:
+        if step % 10 == 0 or step > 890:
             check(model, session, plain.tokens)
         if len(plain.tokens) > 400:
             session.rollback(3)
@@ -178,7 +178,11 @@ def test_random_operations_are_those_of_a_plain_value(model, tmp_path):
 
 def test_a_text_is_that_of_the_model(model):
     session = runtime.Session(model)
-    for options in ({"seed": 3}, {"temperature": 0, "stop": "\x00"}, {"seed": 4, "stop": ["a", "bc"]}):
+    for options in (
+        {"seed": 3},
+        {"temperature": 0, "stop": "\x00"},
+        {"seed": 4, "stop": ["a", "bc"]},
+    ):
         state = model.state()
         start = session.position
         wanted = model.generate("Some text", max_tokens=40, state=state, **options)
