@@ -122,6 +122,26 @@ TEST_F(CApiSession, ATextIsThatOfGenerate) {
   ExpectHasRead(session_, TokensOf(session_));
 }
 
+TEST_F(CApiSession, GenerateFollowsAGrammarToo) {
+  ToldText told;
+  tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
+  options.callback = ToldText::Tell;
+  options.user = &told;
+  options.grammar_kind = TARN_GRAMMAR_GBNF;
+  options.grammar = "root ::= \"left\" | \"right\"";
+  const int32_t prompt = 'x';
+  ASSERT_EQ(
+      tarn_generate(model_, state_, &prompt, 1, &options, nullptr, &error_),
+      TARN_OK);
+  EXPECT_TRUE(told.text == "left" || told.text == "right") << told.text;
+  options.callback = nullptr;
+  ASSERT_EQ(tarn_session_begin(session_, &prompt, 1, &options, &error_),
+            TARN_OK);
+  int32_t end = -1;
+  EXPECT_EQ(Draw(session_, &end), told.text);
+  EXPECT_EQ(end, TARN_END_GRAMMAR);
+}
+
 TEST_F(CApiSession, GoesBackToPositionsAndMarks) {
   const Ids tokens = Numbers(200);
   Append({tokens.begin(), tokens.begin() + 130});

@@ -6,7 +6,7 @@ import codecs
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from tarn.runtime._sampling import SamplingOptions, given_options
 
 if TYPE_CHECKING:
     from typing import Unpack
-
-    from tarn.runtime import Model
 
 Text = str | bytes | Sequence[int] | np.ndarray
 
@@ -45,6 +43,16 @@ def _grammar(
     return kinds[names[0]], source.encode()
 
 
+class OpenedModel(Protocol):
+    """What a session needs of a `Model`."""
+
+    _model: Any
+
+    def encode(
+        self, text: str | bytes, *, add_special: bool = False, allow_special: bool = False
+    ) -> list[int]: ...
+
+
 class Session:
     """A sequence with its whole past: the state, the tokens that it has read, the text
     that is being drawn, states at earlier positions, and named marks.
@@ -61,12 +69,12 @@ class Session:
     """
 
     def __init__(
-        self, model: Model, *, snapshot_bytes: int = 256 << 20, every_token: int = 0
+        self, model: OpenedModel, *, snapshot_bytes: int = 256 << 20, every_token: int = 0
     ) -> None:
         self._open(model, snapshot_bytes, every_token)
 
     def _open(
-        self, model: Model, snapshot_bytes: int, every_token: int, path: AnyPath | None = None
+        self, model: OpenedModel, snapshot_bytes: int, every_token: int, path: AnyPath | None = None
     ) -> None:
         self._held = _module.Session(
             model._model,
@@ -81,7 +89,7 @@ class Session:
     @classmethod
     def load(
         cls,
-        model: Model,
+        model: OpenedModel,
         path: AnyPath,
         *,
         snapshot_bytes: int = 256 << 20,
@@ -142,7 +150,7 @@ class Session:
         kind, source = _grammar(grammar, json_schema, regex)
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, _MOST)
         own = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        stops = self._model.stop_tokens if stop_tokens is None else stop_tokens
+        stops = self._model._model.stop_tokens if stop_tokens is None else stop_tokens
         self._held.begin(
             self._model._model,
             self._tokens(prompt),
@@ -312,7 +320,7 @@ class PrefixCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = whole("max_bytes", max_bytes, 0, _MOST)
-        self._model: Model | None = None
+        self._model: OpenedModel | None = None
         self._held: Any = None
 
     def _of(self, session: Session) -> Any:

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,11 @@
 #include "cli/console/sampling.h"
 #include "cli/console/seed.h"
 #include "cli/console/signals.h"
+#include "cli/generate/grammar_flags.h"
+#include "cli/generate/session_run.h"
 #include "cli/generate/target.h"
 #include "cli/generate/token_times.h"
+#include "runtime/session/session_file.h"
 #include "text/utf8.h"
 
 namespace tarn::cli {
@@ -30,6 +34,8 @@ struct GenerateFlags {
   SamplingLists sampling;
   GenerateOptions generate;
   TargetOptions target;
+  GrammarFlags grammar;
+  std::string load, save;
   int64_t seed = -1;
   bool ignore_eos = false, json = false;
 };
@@ -43,6 +49,11 @@ constexpr char kGenerateFooter[] =
     "of threads. Published models: generation_config.json gives the tokens "
     "that\n"
     "end a text, and the options of sampling that are not given here.\n\n"
+    "With --load the prompt follows what the session holds, and may be empty; "
+    "its\n"
+    "text goes on with its seed where --seed is not given. With --save a run "
+    "that\n"
+    "is interrupted is saved, too.\n\n"
     "A sequence-to-sequence model writes one target for each line of the "
     "prompt:\n"
     "greedily, the likeliest token each time, or with --beam N the best of N\n"
@@ -54,6 +65,9 @@ constexpr char kGenerateFooter[] =
     "  tarn generate models/demo --prompt - --max-tokens 64 < start.txt\n"
     "  tarn generate models/demo --temperature 0 --json | jq .text\n"
     "  tarn generate models/demo --prompt 'Q: Why? A:' --stop 'Q:'\n"
+    "  tarn generate models/demo --prompt 'Call ' --regex '[0-9]{3}-[0-9]{4}'\n"
+    "  tarn generate models/demo --prompt 'Once' --save a.session\n"
+    "  tarn generate models/demo --load a.session --save a.session\n"
     "  tarn generate models/names-linear --prompt katharopoulos --beam 4\n"
     "  tarn generate models/names-linear --prompt - --json < names.txt\n";
 
@@ -74,6 +88,11 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
       .OneEachTime();
   parser.AddFlag("--ignore-eos", flags.ignore_eos,
                  "do not end at the tokens with which the model's texts end");
+  DeclareGrammar(parser, flags.grammar);
+  parser.Add("--load", flags.load,
+             "session file to continue from; nothing of it is read again");
+  parser.Add("--save", flags.save,
+             "session file to write after the text, for --load");
   DeclareSeed(parser, flags.seed);
   parser
       .Add("--beam", flags.target.beam,
@@ -115,10 +134,16 @@ struct GenerateReport {
   TokenTimes times;
   int64_t state_bytes_start = 0, state_bytes_end = 0;
   uint64_t seed = 0;
+  // Of the session that was loaded, none of which is read again.
+  std::optional<int64_t> loaded_tokens = std::nullopt;
 };
 
 void PrintReport(const GenerateReport& report) {
   const GenerateResult& run = report.run;
+  if (report.loaded_tokens) {
+    std::fprintf(stderr, "session      %lld tokens loaded, 0 read again\n",
+                 static_cast<long long>(*report.loaded_tokens));
+  }
   std::fprintf(stderr,
                "prompt       %lld tokens, %.1f ms, %.1f tokens/s\n"
                "first token  %.1f ms\n"
@@ -165,6 +190,10 @@ std::string JsonText(const GenerateReport& report, const std::string& text) {
   root["state_bytes"] = report.state_bytes_end;
   root["seed"] = report.seed;
   root["finish_reason"] = FinishReason(run);
+  if (report.loaded_tokens) {
+    root["loaded_tokens"] = *report.loaded_tokens;
+    root["read_again"] = 0;
+  }
   return root.dump() + "\n";
 }
 
@@ -176,6 +205,17 @@ void RefuseOptions(const ArgumentParser& parser,
   for (const std::string& name : names) {
     if (!parser.Has(name)) continue;
     throw ExitError(kExitUsage, StrCat(name, ": not an option of ", model));
+  }
+}
+
+// An empty name would be no session.
+void CheckSessionPaths(const ArgumentParser& parser,
+                       const GenerateFlags& flags) {
+  if (parser.Has("--load") && flags.load.empty()) {
+    throw ExitError(kExitUsage, "--load: want a file, got \"\"");
+  }
+  if (parser.Has("--save") && flags.save.empty()) {
+    throw ExitError(kExitUsage, "--save: want a file, got \"\"");
   }
 }
 
@@ -207,7 +247,9 @@ int Generate(int argc, char** argv) {
                              "a classifier (see `tarn classify`)"));
     case Arch::kSeq2seq:
       RefuseOptions(parser, SamplingFlags(), "a sequence-to-sequence model");
-      RefuseOptions(parser, {"--stop", "--ignore-eos", "--seed"},
+      RefuseOptions(parser,
+                    {"--stop", "--ignore-eos", "--seed", "--grammar",
+                     "--json-schema", "--regex", "--load", "--save"},
                     "a sequence-to-sequence model");
       flags.target.max_tokens = flags.max_tokens;
       return GenerateTargets(opened, flags.prompt, flags.target, flags.json);
@@ -220,6 +262,9 @@ int Generate(int argc, char** argv) {
       if (!flags.ignore_eos) {
         flags.generate.stop_tokens = opened.defaults.stop_tokens;
       }
+      flags.generate.constraint = ReadGrammar(
+          parser, flags.grammar, opened.tokenizer, flags.generate.stop_tokens);
+      CheckSessionPaths(parser, flags);
       return GenerateText(opened, flags);
   }
 }
@@ -227,16 +272,29 @@ int Generate(int argc, char** argv) {
 namespace {
 
 int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
+  std::optional<Session> session;
+  if (!flags.load.empty() || !flags.save.empty()) {
+    session.emplace(OpenSession(opened, flags.load));
+  }
   EncodeOptions encode;
-  encode.add_special = true;
+  encode.add_special =
+      !session || (session->position() == 0 && session->pending().empty());
   const auto prompt = opened.tokenizer.Encode(ReadPrompt(flags.prompt), encode);
   if (!prompt.ok()) {
     throw ExitError(kExitUsage, StrCat("--prompt: ", prompt.error().what()));
   }
   GenerateReport report;
-  report.seed = flags.generate.sampler.seed = ChooseSeed(flags.seed);
+  if (!flags.load.empty()) report.loaded_tokens = session->position();
+  uint64_t& seed = flags.generate.sampler.seed;
+  if (flags.seed < 0 && session && session->text() != nullptr) {
+    seed = session->text()->options().sampler.seed;
+  } else {
+    seed = ChooseSeed(flags.seed);
+  }
+  report.seed = seed;
   State state(opened.model);
-  report.state_bytes_start = state.bytes();
+  const State& used = session ? session->state() : state;
+  report.state_bytes_start = used.bytes();
 
   Payload payload(stdout);
   Utf8Stream stream;
@@ -251,10 +309,13 @@ int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
     payload.FlushIfDue();
     return !payload.reader_gone();
   };
+  const StopCheck stop = [] { return PendingSignal() != 0; };
   report.run =
-      tarn::Generate(opened.model, opened.tokenizer, state, prompt.value(),
-                     flags.generate, sink, [] { return PendingSignal() != 0; });
-  report.state_bytes_end = state.bytes();
+      session
+          ? GenerateWith(*session, prompt.value(), flags.generate, sink, stop)
+          : tarn::Generate(opened.model, opened.tokenizer, state,
+                           prompt.value(), flags.generate, sink, stop);
+  report.state_bytes_end = used.bytes();
   if (flags.json) {
     payload.Write(JsonText(report, text + report.run.held));
   } else {
@@ -262,6 +323,7 @@ int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
     payload.Write(stream.Finish());
   }
   payload.Flush();
+  if (!flags.save.empty()) SaveSession(*session, flags.save);
   if (payload.reader_gone()) return kExitOk;
   // Neither figures nor the prompt of a shell should follow the text on its
   // line.

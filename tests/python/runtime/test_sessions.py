@@ -162,12 +162,12 @@ def test_random_operations_are_those_of_a_plain_value(model, tmp_path):
     rng = random.Random(5)
     sessions = [(runtime.Session(model), Plain())]
     sessions.append((runtime.Session(model, every_token=4, snapshot_bytes=1 << 16), Plain()))
-    for step in range(600):
+    for step in range(900):
         operate(model, rng, sessions, tmp_path)
         session, plain = sessions[step % len(sessions)]
         assert session.pending.tolist() == plain.pending
         assert session.marks == plain.marks
-        if step % 10 == 0 or step > 590:
+        if step % 10 == 0 or step > 890:
             check(model, session, plain.tokens)
         if len(plain.tokens) > 400:
             session.rollback(3)
