@@ -69,9 +69,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def server(models, tmp_path):
-    one = Server(
-        models / "talks", models / "hostile", models / "endless", "--park-dir", tmp_path
-    )
+    one = Server(models / "talks", models / "hostile", models / "endless", "--park-dir", tmp_path)
     yield one
     one.end()
 
@@ -184,13 +182,12 @@ def test_a_conversation_with_forks(browser, server):
 def test_escape_stops_and_shift_enter_does_not_send(browser, server):
     page = Page(browser, server.port)
     page.model("endless")
-    page.set("max_tokens", 1000000)
+    page.set("max_tokens", 20000)
     page.named("text").send_keys("a" + Keys.SHIFT + Keys.ENTER + Keys.NULL + "b")
     assert page.named("text").get_attribute("value") == "a\nb"
     assert page.log() == ""
     page.named("text").send_keys(Keys.ENTER)
-    page.until(lambda: "eee" in page.log())
-    assert page.named("stop").is_enabled() and not page.named("send").is_enabled()
+    page.until(lambda: browser.find_elements(By.CSS_SELECTOR, "#log .answer > span > *"))
     page.named("text").send_keys(Keys.ESCAPE)
     page.until(lambda: page.named("send").is_enabled())
     page.until(lambda: not server.ask("GET", "/v1/sessions?model=endless")[1]["data"][0]["busy"])
@@ -212,20 +209,20 @@ def test_a_conversation_of_another_tab_is_not_taken_back(browser, server):
 
 def test_a_key_is_asked_for_and_kept_in_memory(browser, models, tmp_path):
     keys = tmp_path / "keys"
-    keys.write_text("sesame\n")
+    keys.write_text("open-sesame\n")
     keys.chmod(0o600)
     server = Server(models / "talks", "--api-key-file", keys)
     try:
         browser.get(f"http://localhost:{server.port}/")
         figures = lambda: browser.find_element(By.ID, "figures").text  # noqa: E731
         WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: figures())
-        browser.find_element(By.ID, "key").send_keys("sesame" + Keys.TAB)
+        browser.find_element(By.ID, "key").send_keys("open-sesame" + Keys.TAB)
         model = browser.find_element(By.ID, "model")
         WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: model.get_attribute("value"))
         kept = browser.execute_script(
             "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"
         )
-        assert "sesame" not in kept
+        assert "open-sesame" not in kept
     finally:
         server.end()
 
@@ -326,7 +323,16 @@ def test_a_narrow_screen_and_the_keyboard(browser, server, dark):
         for _ in range(60):
             browser.switch_to.active_element.send_keys(Keys.TAB)
             reached.add(browser.switch_to.active_element.text)
-        assert {"Send", "New session", "Fork", "Mark", "Back", "Park", "Delete", "Compare"} <= reached
+        assert {
+            "Send",
+            "New session",
+            "Fork",
+            "Mark",
+            "Back",
+            "Park",
+            "Delete",
+            "Compare",
+        } <= reached
         browser.execute_script("scrollTo(0, document.body.scrollHeight)")
         page.picture(f"narrow-{scheme}-end")
     finally:
