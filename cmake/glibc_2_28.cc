@@ -4,6 +4,7 @@
 // of earlier ones. auditwheel finds what is missing here. x86-64 alone: the
 // names of the versions differ elsewhere.
 #include <pthread.h>
+#include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -25,10 +26,12 @@
 TARN_EARLIER(double, exp_2_2_5, exp, double);
 TARN_EARLIER(double, exp2_2_2_5, exp2, double);
 TARN_EARLIER(double, log_2_2_5, log, double);
+TARN_EARLIER(double, log2_2_2_5, log2, double);
 TARN_EARLIER(double, pow_2_2_5, pow, double, double);
 TARN_LOCAL double exp(double x) noexcept { return exp_2_2_5(x); }
 TARN_LOCAL double exp2(double x) noexcept { return exp2_2_2_5(x); }
 TARN_LOCAL double log(double x) noexcept { return log_2_2_5(x); }
+TARN_LOCAL double log2(double x) noexcept { return log2_2_2_5(x); }
 TARN_LOCAL double pow(double x, double y) noexcept { return pow_2_2_5(x, y); }
 
 // 2.32: read by libstdc++ before each change of a reference count. False: the
@@ -82,6 +85,19 @@ TARN_EARLIER(int, wrlock_2_2_5, pthread_rwlock_wrlock, pthread_rwlock_t*);
 TARN_EARLIER(int, unlock_2_2_5, pthread_rwlock_unlock, pthread_rwlock_t*);
 TARN_EARLIER(int, getcpuclockid_2_2_5, pthread_getcpuclockid, pthread_t,
              clockid_t*);
+TARN_EARLIER(int, sigmask_2_2_5, pthread_sigmask, int, const sigset_t*,
+             sigset_t*);
+// The first version of this one is that of glibc 2.3.3.
+extern "C" int setclock_2_3_3(pthread_condattr_t*, clockid_t);
+__asm__(".symver setclock_2_3_3,pthread_condattr_setclock@GLIBC_2.3.3");
+TARN_LOCAL int pthread_sigmask(int how, const sigset_t* set,
+                               sigset_t* before) noexcept {
+  return sigmask_2_2_5(how, set, before);
+}
+TARN_LOCAL int pthread_condattr_setclock(pthread_condattr_t* attributes,
+                                         clockid_t clock) noexcept {
+  return setclock_2_3_3(attributes, clock);
+}
 TARN_LOCAL int pthread_create(pthread_t* thread, const pthread_attr_t* with,
                               void* (*run)(void*), void* data) noexcept {
   return create_2_2_5(thread, with, run, data);

@@ -12,8 +12,9 @@
  *   argument before the first.
  * - Bad arguments, NULL included, are TARN_ERROR_ARGUMENT unless said
  *   otherwise. No call prints, aborts, exits or throws.
- * - Threads: a model may be used by any number of threads at once; a state by
- *   one at a time. Different states are independent.
+ * - Threads: a model may be used by any number of threads at once; a state, a
+ *   session and a prefix cache by one at a time. Different ones are
+ *   independent.
  * - Stack: a thread that calls the library needs a stack of 128 KiB or more;
  * the calls take up to 51 KiB of it (measured on x86-64). With less, such as 32
  * KiB, the process ends with a segmentation fault.
@@ -54,6 +55,8 @@ typedef struct tarn_error tarn_error;
 typedef struct tarn_model tarn_model;
 typedef struct tarn_state tarn_state;
 typedef struct tarn_decoder tarn_decoder;
+typedef struct tarn_session tarn_session;
+typedef struct tarn_prefix_cache tarn_prefix_cache;
 
 /* "0.1.0". Static; never NULL. */
 TARN_API const char* tarn_version(void);
@@ -101,7 +104,8 @@ TARN_API tarn_status tarn_model_open(const char* path,
                                      const tarn_model_options* options,
                                      tarn_model** model, tarn_error** error);
 /* Releases the caller's reference. The model lives on, and its pointer may be
- * used, while a state of it exists. NULL: no effect. */
+ * used, while a state, a session or a prefix cache of it exists. NULL: no
+ * effect. */
 TARN_API void tarn_model_close(tarn_model* model);
 
 /* Facts; 0 for NULL. Thread-safe, O(1). */
@@ -360,6 +364,15 @@ TARN_API tarn_status tarn_sample(const float* logits, uint64_t count,
 typedef int32_t (*tarn_token_callback)(void* user, int32_t token,
                                        const char* text, uint64_t bytes);
 
+/* JSON: any JSON document. */
+enum {
+  TARN_GRAMMAR_NONE = 0,
+  TARN_GRAMMAR_GBNF = 1,
+  TARN_GRAMMAR_JSON_SCHEMA = 2,
+  TARN_GRAMMAR_REGEX = 3,
+  TARN_GRAMMAR_JSON = 4
+};
+
 typedef struct tarn_generate_options {
   size_t struct_size;
   /* To generate. A model with learned positions refuses more than its table of
@@ -381,11 +394,15 @@ typedef struct tarn_generate_options {
    * those of tarn_model_stop_tokens; for none give a pointer and count 0. */
   const int32_t* stop_tokens;
   uint64_t stop_token_count;
+  /* What the text must be (docs/grammars.md): TARN_GRAMMAR_*, and its source,
+   * which is NULL for NONE and JSON. */
+  const char* grammar;
+  int32_t grammar_kind;
 } tarn_generate_options;
 #define TARN_GENERATE_OPTIONS_INIT                                             \
   {                                                                            \
     sizeof(tarn_generate_options), 256, NULL, NULL, NULL, NULL, NULL, 0, NULL, \
-        0                                                                      \
+        0, NULL, TARN_GRAMMAR_NONE                                             \
   }
 
 /* Consumes a prompt and generates text: draws a token as tarn_sample does with
@@ -400,6 +417,168 @@ TARN_API tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
                                    const int32_t* prompt, uint64_t count,
                                    const tarn_generate_options* options,
                                    uint64_t* generated, tarn_error** error);
+
+/* --- Sessions: a sequence with its whole past ---------------------------- */
+
+/* A session is a state together with the tokens that it has read, the text that
+ * is being drawn, states at earlier positions, and named marks. Everything is
+ * exact: after any of the calls below state and logits have the bits of a
+ * session that has read the same tokens and nothing else. */
+typedef struct tarn_session_options {
+  size_t struct_size;
+  uint64_t snapshot_bytes; /* of earlier states; the earliest go first */
+  /* States kept after each of as many last tokens, at most 1,024: going back by
+   * fewer reads nothing again, and each token costs a copy of a state. */
+  uint64_t every_token;
+} tarn_session_options;
+#define TARN_SESSION_OPTIONS_INIT \
+  { sizeof(tarn_session_options), 268435456, 0 }
+
+/* A session before the first token, which keeps the model alive. options: NULL
+ * gives the defaults. TARN_ERROR_ARGUMENT for a model other than a language
+ * model that is a decoder. */
+TARN_API tarn_status tarn_session_new(const tarn_model* model,
+                                      const tarn_session_options* options,
+                                      tarn_session** session,
+                                      tarn_error** error);
+TARN_API void tarn_session_free(tarn_session* session); /* NULL: no effect */
+
+/* Consumes what is pending, then `count` tokens, and keeps the logits of the
+ * last. A text that is being drawn ends. Nothing changes for a token outside
+ * the vocabulary and for more tokens than a model has learned positions
+ * (TARN_ERROR_ARGUMENT). */
+TARN_API tarn_status tarn_session_append(tarn_session* session,
+                                         const int32_t* tokens, uint64_t count,
+                                         tarn_error** error);
+/* Begins a text, which tarn_session_next draws: after what is pending and a
+ * prompt of `count` tokens, at most max_tokens tokens. With an empty prompt it
+ * continues where the session stands, which needs a token before. Consumes
+ * nothing yet; a text that has begun is dropped. options: NULL gives the
+ * defaults. Its callback must be NULL; cancel and user must be valid while the
+ * text is drawn, also by forks, and everything else is copied. On failure
+ * nothing changes: TARN_ERROR_ARGUMENT, and TARN_ERROR_FORMAT for a grammar
+ * that is not valid. */
+TARN_API tarn_status tarn_session_begin(tarn_session* session,
+                                        const int32_t* prompt, uint64_t count,
+                                        const tarn_generate_options* options,
+                                        tarn_error** error);
+
+/* How a text stands. */
+enum {
+  TARN_END_NONE = 0,   /* it continues */
+  TARN_END_BUDGET = 1, /* it has max_tokens tokens */
+  TARN_END_STOP_TOKEN = 2,
+  TARN_END_STOP_TEXT = 3,
+  TARN_END_GRAMMAR = 4 /* nothing may follow what is there */
+};
+typedef struct tarn_session_token {
+  size_t struct_size;
+  int32_t token; /* -1: none, with the text at its end */
+  int32_t end;   /* TARN_END_* */
+  /* The text that the token settles (tarn_token_callback), valid until the next
+   * call that changes the session. */
+  const char* text;
+  uint64_t bytes;
+} tarn_session_token;
+#define TARN_SESSION_TOKEN_INIT \
+  { sizeof(tarn_session_token), -1, TARN_END_NONE, NULL, 0 }
+
+/* Consumes what is pending and draws a token of the text, which is pending
+ * then. A stop token is neither given nor pending, and what was held back
+ * before it comes with token -1. Once the text has ended it only consumes, and
+ * gives -1: a loop up to -1 leaves nothing pending. TARN_ERROR_ARGUMENT without
+ * a text (tarn_session_begin), TARN_ERROR_INTERRUPTED where `cancel` of the
+ * options says so, TARN_ERROR_NUMERIC when logits are not finite; what was
+ * consumed stays so, and the next call goes on. */
+TARN_API tarn_status tarn_session_next(tarn_session* session,
+                                       tarn_session_token* token,
+                                       tarn_error** error);
+
+/* A session that continues by itself from the same value: state, tokens, text
+ * and marks. stream: of the random numbers that its text draws with; NULL: as
+ * this one. O(state); earlier states are shared. */
+TARN_API tarn_status tarn_session_fork(const tarn_session* session,
+                                       const uint64_t* stream,
+                                       tarn_session** fork, tarn_error** error);
+
+/* Gives the present position a name of 1 to 64 letters, digits, - and _, or
+ * moves the name here; at most 64 names. */
+TARN_API tarn_status tarn_session_mark(tarn_session* session, const char* name,
+                                       tarn_error** error);
+/* Takes a mark away. 1 if there was one, else 0 (also for NULL). */
+TARN_API int32_t tarn_session_unmark(tarn_session* session, const char* name);
+/* Goes back to a position, at most the present one, from the nearest state that
+ * is kept; *replayed (may be NULL): how many tokens were read again. What is
+ * pending is dropped, and later marks are. A text continues from there if it
+ * had begun by then. On failure nothing changes. */
+TARN_API tarn_status tarn_session_rollback(tarn_session* session,
+                                           uint64_t position,
+                                           uint64_t* replayed,
+                                           tarn_error** error);
+/* The same to a mark, which stays. */
+TARN_API tarn_status tarn_session_rollback_to(tarn_session* session,
+                                              const char* mark,
+                                              uint64_t* replayed,
+                                              tarn_error** error);
+
+/* Writes a session as one file that appears whole or not at all. O(bytes).
+ * TARN_ERROR_NUMERIC for NaN or infinity in it, TARN_ERROR_IO. */
+TARN_API tarn_status tarn_session_save(const tarn_session* session,
+                                       const char* path, tarn_error** error);
+/* A new session from such a file, equal to the saved one bit for bit, whose
+ * text draws the same tokens. The file must be of this model, as for
+ * tarn_state_load; everything in it is checked (TARN_ERROR_FORMAT,
+ * TARN_ERROR_IO). */
+TARN_API tarn_status tarn_session_load(const tarn_model* model,
+                                       const char* path,
+                                       const tarn_session_options* options,
+                                       tarn_session** session,
+                                       tarn_error** error);
+
+/* Facts; 0 for NULL. Position: tokens consumed, without those pending. Snapshot
+ * bytes: of earlier states and marks. */
+TARN_API uint64_t tarn_session_position(const tarn_session* session);
+TARN_API uint64_t tarn_session_state_bytes(const tarn_session* session);
+TARN_API uint64_t tarn_session_snapshot_bytes(const tarn_session* session);
+/* The tokens consumed, oldest first, by the rules of tarn_encode. */
+TARN_API tarn_status tarn_session_tokens(const tarn_session* session,
+                                         int32_t* tokens, uint64_t capacity,
+                                         uint64_t* count, tarn_error** error);
+/* Those to consume next, in the same way: a prompt, or the token drawn last. */
+TARN_API tarn_status tarn_session_pending(const tarn_session* session,
+                                          int32_t* tokens, uint64_t capacity,
+                                          uint64_t* count, tarn_error** error);
+/* Logits after the last consumed token, by the rules of
+ * tarn_state_last_logits. */
+TARN_API const float* tarn_session_logits(const tarn_session* session,
+                                          uint64_t* count);
+/* 1 if both have the same state, tokens and pending tokens bit for bit, else 0
+ * (also when one is NULL). O(bytes). */
+TARN_API int32_t tarn_session_equal(const tarn_session* a,
+                                    const tarn_session* b);
+
+/* States after the beginnings that sessions of one model share, so that a
+ * prompt which was read once is not read again. At most max_bytes bytes; what
+ * goes first is large and has not been used for long. Keeps the model alive. */
+TARN_API tarn_status tarn_prefix_cache_new(const tarn_model* model,
+                                           uint64_t max_bytes,
+                                           tarn_prefix_cache** cache,
+                                           tarn_error** error);
+TARN_API void tarn_prefix_cache_free(tarn_prefix_cache* cache); /* or NULL */
+/* Brings a session, whose past and marks are dropped, to the longest beginning
+ * of `tokens` that is known; *length (may be NULL) is how many these are, and
+ * the caller appends the rest. space: what one space has read is not found in
+ * another; NULL: "". O(count + state). */
+TARN_API tarn_status tarn_prefix_cache_restore(
+    tarn_prefix_cache* cache, const char* space, const int32_t* tokens,
+    uint64_t count, tarn_session* session, uint64_t* length,
+    tarn_error** error);
+/* Adds the states that a session keeps, and its present one. */
+TARN_API tarn_status tarn_prefix_cache_insert(tarn_prefix_cache* cache,
+                                              const char* space,
+                                              tarn_session* session,
+                                              tarn_error** error);
+TARN_API uint64_t tarn_prefix_cache_bytes(const tarn_prefix_cache* cache);
 
 #ifdef __cplusplus
 }

@@ -160,14 +160,50 @@ class Sampling {
 };
 }  // namespace internal
 
-/// The options that State::Generate and Model::Generate take.
+/// The options that State::Generate, Model::Generate and Session::Begin take.
 struct GenerateOptions {
   std::uint64_t max_tokens = 256;
   SamplerOptions sampler = {};
   std::vector<std::string> stop = {};  // texts that end the run, not part of it
   /// Without a value: those with which the model's texts end.
   std::optional<std::vector<std::int32_t>> stop_tokens = std::nullopt;
+  /// What the text must be: TARN_GRAMMAR_*, and its source.
+  int grammar_kind = TARN_GRAMMAR_NONE;
+  std::string grammar = {};
 };
+
+namespace internal {
+/// Options for C calls; refers to `options` and owns what C needs besides.
+class Generating {
+ public:
+  explicit Generating(const GenerateOptions& options)
+      : sampling_(options.sampler) {
+    c_.max_tokens = options.max_tokens;
+    c_.sampler = sampling_.get();
+    for (const std::string& text : options.stop) stop_.push_back(text.c_str());
+    c_.stop = stop_.data();
+    c_.stop_count = stop_.size();
+    if (options.stop_tokens) {
+      const bool empty = options.stop_tokens->empty();
+      c_.stop_tokens = empty ? &none_ : options.stop_tokens->data();
+      c_.stop_token_count = options.stop_tokens->size();
+    }
+    c_.grammar_kind = options.grammar_kind;
+    const bool has_source = options.grammar_kind != TARN_GRAMMAR_NONE &&
+                            options.grammar_kind != TARN_GRAMMAR_JSON;
+    if (has_source) c_.grammar = options.grammar.c_str();
+  }
+  Generating(const Generating&) = delete;
+  Generating& operator=(const Generating&) = delete;
+  tarn_generate_options* get() { return &c_; }
+
+ private:
+  tarn_generate_options c_ = TARN_GENERATE_OPTIONS_INIT;
+  Sampling sampling_;
+  std::vector<const char*> stop_;
+  const std::int32_t none_ = 0;
+};
+}  // namespace internal
 
 /// Receives the bytes of every token; a result of false ends the run. Generate
 /// rethrows what it throws.
@@ -417,21 +453,9 @@ class State {
       const TokenSink& sink;
       std::exception_ptr thrown;
     } told{sink, nullptr};
-    const internal::Sampling sampling(options.sampler);
-    tarn_generate_options c = TARN_GENERATE_OPTIONS_INIT;
-    c.max_tokens = options.max_tokens;
-    c.sampler = sampling.get();
+    internal::Generating generating(options);
+    tarn_generate_options& c = *generating.get();
     c.user = &told;
-    std::vector<const char*> stop;
-    for (const std::string& text : options.stop) stop.push_back(text.c_str());
-    c.stop = stop.data();
-    c.stop_count = stop.size();
-    const std::int32_t none = 0;
-    if (options.stop_tokens) {
-      const bool empty = options.stop_tokens->empty();
-      c.stop_tokens = empty ? &none : options.stop_tokens->data();
-      c.stop_token_count = options.stop_tokens->size();
-    }
     c.callback = [](void* user, std::int32_t, const char* text,
                     std::uint64_t bytes) -> std::int32_t {
       Told& to = *static_cast<Told*>(user);
@@ -502,6 +526,194 @@ inline std::string Model::Generate(std::string_view prompt,
   });
   return all;
 }
+
+/// tarn_session_options, with its defaults.
+struct SessionOptions {
+  std::uint64_t snapshot_bytes = 268435456;
+  std::uint64_t every_token = 0;
+};
+
+/// A token of a session's text.
+struct SessionToken {
+  std::int32_t id;   // -1: none, with the text at its end
+  int end;           // TARN_END_*
+  std::string text;  // the bytes that it settles
+};
+
+/// A sequence with its whole past: state, tokens, the text that is being drawn,
+/// earlier states, named marks. Move it, Fork() it; copying is never implicit.
+/// Keeps its model alive. One thread at a time. tarn_session_* say what each
+/// call does and costs; all throw Error.
+class Session {
+ public:
+  explicit Session(const Model& model, const SessionOptions& options = {}) {
+    const tarn_session_options c = ToC(options);
+    internal::Call(tarn_session_new, model.get(), &c, &session_);
+  }
+  Session(Session&& other) noexcept
+      : session_(std::exchange(other.session_, nullptr)) {}
+  Session& operator=(Session&& other) noexcept {
+    std::swap(session_, other.session_);
+    return *this;
+  }
+  ~Session() { tarn_session_free(session_); }
+
+  /// Save writes this session to a file and Load reads one of this model.
+  void Save(const std::string& path) const {
+    internal::Call(tarn_session_save, session_, path.c_str());
+  }
+  static Session Load(const Model& model, const std::string& path,
+                      const SessionOptions& options = {}) {
+    const tarn_session_options c = ToC(options);
+    Session session;
+    internal::Call(tarn_session_load, model.get(), path.c_str(), &c,
+                   &session.session_);
+    return session;
+  }
+
+  /// Consumes tokens, after those pending; the text being drawn ends.
+  void Append(const std::vector<std::int32_t>& tokens) {
+    internal::Call(tarn_session_append, session_, tokens.data(), tokens.size());
+  }
+  /// Begins a text after what is pending and a prompt; with an empty one it
+  /// continues where the session stands. Consumes nothing yet.
+  void Begin(const std::vector<std::int32_t>& prompt,
+             const GenerateOptions& options = {}) {
+    internal::Generating generating(options);
+    internal::Call(tarn_session_begin, session_, prompt.data(), prompt.size(),
+                   generating.get());
+  }
+  /// Consumes what is pending and draws a token, which is pending then.
+  SessionToken Next() {
+    tarn_session_token c = TARN_SESSION_TOKEN_INIT;
+    internal::Call(tarn_session_next, session_, &c);
+    return {c.token, c.end, std::string(c.text, c.bytes)};
+  }
+  /// The rest of the text; then nothing is pending.
+  std::string Rest() {
+    std::string all;
+    for (;;) {
+      const SessionToken next = Next();
+      all += next.text;
+      if (next.id < 0) return all;
+    }
+  }
+
+  /// A session that continues by itself; its text draws as this one.
+  Session Fork() const { return ForkTo(nullptr); }
+  /// The same with a stream of random numbers of its own.
+  Session Fork(std::uint64_t stream) const { return ForkTo(&stream); }
+
+  /// Gives the present position a name; Unmark is false where there is none.
+  void Mark(const std::string& name) {
+    internal::Call(tarn_session_mark, session_, name.c_str());
+  }
+  bool Unmark(const std::string& name) {
+    return tarn_session_unmark(session_, name.c_str()) != 0;
+  }
+  /// Goes back; returns how many tokens were read again.
+  std::uint64_t RollBack(std::uint64_t position) {
+    std::uint64_t replayed = 0;
+    internal::Call(tarn_session_rollback, session_, position, &replayed);
+    return replayed;
+  }
+  std::uint64_t RollBackTo(const std::string& mark) {
+    std::uint64_t replayed = 0;
+    internal::Call(tarn_session_rollback_to, session_, mark.c_str(), &replayed);
+    return replayed;
+  }
+
+  std::uint64_t position() const { return tarn_session_position(session_); }
+  std::uint64_t state_bytes() const {
+    return tarn_session_state_bytes(session_);
+  }
+  std::uint64_t snapshot_bytes() const {
+    return tarn_session_snapshot_bytes(session_);
+  }
+  /// Those consumed, and those to consume next.
+  std::vector<std::int32_t> tokens() const {
+    return IdsOf(tarn_session_tokens, position());
+  }
+  std::vector<std::int32_t> pending() const {
+    return IdsOf(tarn_session_pending, 1);
+  }
+  /// After the last token consumed; empty before the first.
+  std::vector<float> logits() const {
+    std::uint64_t count = 0;
+    const float* logits = tarn_session_logits(session_, &count);
+    return std::vector<float>(logits, logits + count);
+  }
+  /// State, tokens and pending tokens, bit for bit.
+  bool operator==(const Session& other) const {
+    return tarn_session_equal(session_, other.session_) != 0;
+  }
+  bool operator!=(const Session& other) const { return !(*this == other); }
+
+  /// The underlying object, for calls of tarn.h; owned by this one.
+  tarn_session* get() const { return session_; }
+
+ private:
+  Session() = default;
+  static tarn_session_options ToC(const SessionOptions& options) {
+    tarn_session_options c = TARN_SESSION_OPTIONS_INIT;
+    c.snapshot_bytes = options.snapshot_bytes;
+    c.every_token = options.every_token;
+    return c;
+  }
+  Session ForkTo(const std::uint64_t* stream) const {
+    Session fork;
+    internal::Call(tarn_session_fork, session_, stream, &fork.session_);
+    return fork;
+  }
+  template <typename Function>
+  std::vector<std::int32_t> IdsOf(Function function,
+                                  std::uint64_t guess) const {
+    return internal::Fill(std::vector<std::int32_t>(guess + 1),
+                          [&](std::int32_t* tokens, std::uint64_t capacity,
+                              std::uint64_t* count, tarn_error** error) {
+                            return function(session_, tokens, capacity, count,
+                                            error);
+                          });
+  }
+
+  tarn_session* session_ = nullptr;
+};
+
+/// States after beginnings that sessions of one model share
+/// (tarn_prefix_cache_*). Keeps the model alive. Move-only; one thread at a
+/// time.
+class PrefixCache {
+ public:
+  PrefixCache(const Model& model, std::uint64_t max_bytes) {
+    internal::Call(tarn_prefix_cache_new, model.get(), max_bytes, &cache_);
+  }
+  PrefixCache(PrefixCache&& other) noexcept
+      : cache_(std::exchange(other.cache_, nullptr)) {}
+  PrefixCache& operator=(PrefixCache&& other) noexcept {
+    std::swap(cache_, other.cache_);
+    return *this;
+  }
+  ~PrefixCache() { tarn_prefix_cache_free(cache_); }
+
+  /// Brings a session, whose past is dropped, to the longest known beginning of
+  /// `tokens`; returns its length.
+  std::uint64_t Restore(const std::vector<std::int32_t>& tokens,
+                        Session& session, const std::string& space = "") {
+    std::uint64_t length = 0;
+    internal::Call(tarn_prefix_cache_restore, cache_, space.c_str(),
+                   tokens.data(), tokens.size(), session.get(), &length);
+    return length;
+  }
+  /// Adds the states that a session keeps, and its present one.
+  void Insert(Session& session, const std::string& space = "") {
+    internal::Call(tarn_prefix_cache_insert, cache_, space.c_str(),
+                   session.get());
+  }
+  std::uint64_t bytes() const { return tarn_prefix_cache_bytes(cache_); }
+
+ private:
+  tarn_prefix_cache* cache_ = nullptr;
+};
 
 }  // namespace api
 }  // namespace tarn

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capi/guard.h"
+#include "capi/text_options.h"
 #include "runtime/sampling/option_table.h"
 
 namespace tarn::capi {
@@ -126,28 +127,8 @@ tarn_status tarn_generate(const tarn_model* model, tarn_state* state,
     tarn::capi::RequireModelOf(model, state);
     const tarn_generate_options c = tarn::capi::ReadOptions(
         options, tarn_generate_options TARN_GENERATE_OPTIONS_INIT, "options");
-    tarn::GenerateOptions generate;
-    generate.max_tokens = tarn::capi::Count(c.max_tokens);
-    generate.sampler = c.sampler == nullptr ? model->defaults.sampler
-                                            : tarn::capi::SamplerOptionsOf(
-                                                  c.sampler, "options.sampler");
-    if (c.stop_tokens == nullptr && c.stop_token_count == 0) {
-      generate.stop_tokens = model->defaults.stop_tokens;
-    } else {
-      const std::span<const int32_t> stop_tokens =
-          tarn::capi::Tokens(c.stop_tokens, c.stop_token_count);
-      generate.stop_tokens.assign(stop_tokens.begin(), stop_tokens.end());
-    }
-    if (c.stop_count > 0) tarn::capi::Require(c.stop, "options.stop");
-    if (c.stop_count > tarn::kMaxStopTexts) {
-      throw tarn::ArgumentError("options.stop_count",
-                                tarn::StrCat("at most ", tarn::kMaxStopTexts),
-                                tarn::StrCat(c.stop_count));
-    }
-    for (uint64_t i = 0; i < c.stop_count; ++i) {
-      tarn::capi::Require(c.stop[i], "options.stop");
-      generate.stop_texts.emplace_back(c.stop[i]);
-    }
+    const tarn::GenerateOptions generate =
+        tarn::capi::GenerateOptionsOf(*model, c);
     const auto tell = [&c](const tarn::GeneratedToken& token) {
       return c.callback == nullptr ||
              c.callback(c.user, token.id, token.text.data(),

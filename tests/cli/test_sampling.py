@@ -45,7 +45,7 @@ def test_flags_reach_the_sampler(tarn, models):
     assert generated(tarn, folder, *one) == plain
     dry = ("--temperature", 0, "--logit-bias", "113=20", "--dry-multiplier", 10)
     stopped = generated(tarn, folder, *dry)
-    assert "q" * 4 not in stopped
+    assert "q" * 7 not in stopped
     # A repetition does not reach over a breaker.
     assert generated(tarn, folder, *dry, "--dry-sequence-breakers", "q") == "q" * 30
     assert generated(tarn, folder, *dry, "--dry-sequence-breakers", "") == stopped

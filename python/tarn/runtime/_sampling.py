@@ -101,13 +101,13 @@ def _texts(name: str, given: Any) -> list[str]:
     return texts
 
 
-def given_options(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Options as the extension takes them, without those that are None. Raises
+def given_options(call: str, options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Options of a call as the extension takes them, without those that are None. Raises
     TypeError for an unknown name and for values of other types."""
     given = []
     for name, value in options.items():
         if name not in _TYPES:
-            raise TypeError(f"{name}: no option of sampling")
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
         if value is None:
             continue
         if _TYPES[name] == "integer":
@@ -146,7 +146,7 @@ class Sampler:
     ) -> None:
         make = _module.Sampler if model is None else model._model.sampler
         self._held = make(
-            given_options(options),
+            given_options("Sampler", options),
             whole("seed", seed, 0, 2**64 - 1),
             whole("stream", stream, 0, 2**64 - 1),
         )

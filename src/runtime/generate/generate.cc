@@ -36,7 +36,8 @@ Generation::Generation(const Model& model, const Tokenizer& tokenizer,
       sequence_(tokenizer,
                 {options.sampler, options.stop_tokens, options.stop_texts,
                  options.begins_text, options.constraint}),
-      history_(options.history) {
+      history_need_(TokensThatCount(options.sampler)) {
+  Remember(options.history);
   if (options.sampler_state) sequence_.SetSamplerState(*options.sampler_state);
   if (options.max_tokens < 0 && options.max_tokens != kAutoTokens) {
     throw ArgumentError("max_tokens", "0 or more", StrCat(options.max_tokens));
@@ -63,6 +64,19 @@ int64_t Generation::Budget(int64_t prompt) const {
                                     : max_tokens_;
 }
 
+// Keeps no more than draws look at, so that a long text takes no more memory.
+void Generation::Remember(std::span<const int32_t> tokens) {
+  if (history_need_ >= 0) {
+    const auto need = static_cast<size_t>(history_need_);
+    tokens = tokens.last(std::min(tokens.size(), need));
+    if (history_.size() > 2 * need) {
+      history_.erase(history_.begin(),
+                     history_.end() - static_cast<ptrdiff_t>(need));
+    }
+  }
+  history_.insert(history_.end(), tokens.begin(), tokens.end());
+}
+
 bool Generation::Prompt(std::span<const int32_t> tokens,
                         const StopCheck& stop) {
   constexpr size_t kBlock = 1024;
@@ -70,7 +84,7 @@ bool Generation::Prompt(std::span<const int32_t> tokens,
   if (tokens.empty() && state_.position() == 0) tokens = {&start, 1};
   CheckTokens(tokens, model_.vocab_size());
   sequence_.Begin(tokens, Budget(static_cast<int64_t>(tokens.size())));
-  history_.insert(history_.end(), tokens.begin(), tokens.end());
+  Remember(tokens);
   if (tokens.empty()) {
     const std::span<const float> last = state_.last_logits();
     if (last.empty()) {
@@ -101,7 +115,7 @@ std::optional<int32_t> Generation::Draw() {
   if (token < 0 || sequence_.end() == SequenceEnd::kStopToken) {
     return std::nullopt;
   }
-  history_.push_back(token);
+  Remember({&token, 1});
   return token;
 }
 

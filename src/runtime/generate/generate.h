@@ -85,13 +85,15 @@ class Generation {
 
  private:
   int64_t Budget(int64_t prompt) const;
+  void Remember(std::span<const int32_t> tokens);
 
   const Model& model_;
   const Tokenizer& tokenizer_;
   State& state_;
   const int64_t max_tokens_;
   Sequence sequence_;
-  std::vector<int32_t> history_;  // all tokens so far
+  const int64_t history_need_;    // tokens; -1: all
+  std::vector<int32_t> history_;  // the last so many tokens, or some more
   std::vector<float> logits_;     // [n_outputs], of the last token
 };
 

@@ -111,9 +111,13 @@ int64_t DryBreakers::TokensAfterLast(std::span<const int32_t> tokens) const {
   return n;
 }
 
+bool HasDry(const SamplerOptions& options) {
+  return options.dry_multiplier != 0 && options.dry_base >= 1;
+}
+
 void ApplyDry(Candidates& candidates, const SamplerOptions& options,
               const DryBreakers& breakers, std::span<const int32_t> tokens) {
-  if (options.dry_multiplier == 0 || options.dry_base < 1) return;
+  if (!HasDry(options)) return;
   tokens = LastTokens(tokens, options.dry_penalty_last_n);
   const auto n = static_cast<int64_t>(tokens.size());
   const int64_t allowed = options.dry_allowed_length;

@@ -42,6 +42,9 @@ class DryBreakers {
   std::vector<Breaker> breakers_;  // sorted, each once
 };
 
+/// Whether the options change a logit.
+bool HasDry(const SamplerOptions& options);
+
 /// For each earlier place among the last dry_penalty_last_n tokens where the n
 /// tokens before it are those at the end, n counted up to the last breaker: a
 /// penalty of dry_multiplier * dry_base^(n - dry_allowed_length) for the token

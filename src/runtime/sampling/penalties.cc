@@ -11,12 +11,14 @@ std::span<const int32_t> LastTokens(std::span<const int32_t> tokens,
   return tokens.last(std::min(tokens.size(), static_cast<size_t>(count)));
 }
 
+bool HasPenalties(const SamplerOptions& options) {
+  return options.repeat_penalty != 1 || options.presence_penalty != 0 ||
+         options.frequency_penalty != 0;
+}
+
 void ApplyPenalties(Candidates& candidates, const SamplerOptions& options,
                     std::span<const int32_t> tokens) {
-  if (options.repeat_penalty == 1 && options.presence_penalty == 0 &&
-      options.frequency_penalty == 0) {
-    return;
-  }
+  if (!HasPenalties(options)) return;
   std::unordered_map<int32_t, int64_t> counts;
   for (const int32_t token : LastTokens(tokens, options.repeat_last_n)) {
     ++counts[token];

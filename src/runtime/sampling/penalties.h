@@ -14,6 +14,9 @@ namespace tarn {
 std::span<const int32_t> LastTokens(std::span<const int32_t> tokens,
                                     int64_t count);
 
+/// Whether the options change a logit.
+bool HasPenalties(const SamplerOptions& options);
+
 /// Of a token that occurs n > 0 times among the last repeat_last_n ones:
 /// logit / repeat_penalty where positive, else logit * repeat_penalty, minus
 /// n * frequency_penalty + presence_penalty. O(tokens that count), and O(vocab)

@@ -136,7 +136,7 @@ Sampler::Sampler(SamplerOptions options, const Tokenizer& tokenizer)
                         StrCat("an id from 0 to ", tokenizer.vocab_size() - 1),
                         StrCat(bias.token));
   }
-  if (options_.dry_multiplier > 0) {
+  if (HasDry(options_)) {
     breakers_ = DryBreakers(options_.dry_sequence_breakers, tokenizer);
   }
 }
@@ -157,6 +157,17 @@ std::vector<TokenProbability> Sampler::Distribution(
     probabilities.push_back({c.id, candidates.Weight(c) / total});
   }
   return probabilities;
+}
+
+int64_t TokensThatCount(const SamplerOptions& options) {
+  int64_t most = 0;
+  const auto count = [&](SamplerStage stage, bool acts, int64_t last) {
+    if (!acts || !Has(options, stage) || most < 0) return;
+    most = last < 0 ? -1 : std::max(most, last);
+  };
+  count(SamplerStage::kPenalties, HasPenalties(options), options.repeat_last_n);
+  count(SamplerStage::kDry, HasDry(options), options.dry_penalty_last_n);
+  return most;
 }
 
 int32_t Sample(std::span<const float> logits, const SamplerOptions& options,

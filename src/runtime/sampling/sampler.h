@@ -66,6 +66,9 @@ class Sampler {
   DryBreakers breakers_;
 };
 
+/// How many of the latest tokens draws with these options look at; -1: all.
+int64_t TokensThatCount(const SamplerOptions& options);
+
 /// A draw without earlier tokens, for callers that have none: penalties and DRY
 /// change nothing, and Mirostat begins. Throws as Sampler and Draw.
 int32_t Sample(std::span<const float> logits, const SamplerOptions& options,

@@ -142,6 +142,41 @@ TEST(SamplerClass, IdsOutsideTheRowCountForNothing) {
             1);
 }
 
+// Tokens before those that count change no distribution; of those that count
+// the first one does.
+TEST(SamplerClass, TokensThatCountAreAllThatMatter) {
+  EXPECT_EQ(TokensThatCount({}), 0);
+  SamplerOptions options;
+  options.presence_penalty = 1;
+  EXPECT_EQ(TokensThatCount(options), 64);
+  options.dry_multiplier = 1;
+  options.dry_penalty_last_n = 70;
+  EXPECT_EQ(TokensThatCount(options), 70);
+  options.repeat_last_n = -1;
+  EXPECT_EQ(TokensThatCount(options), -1);
+  options.samplers = {SamplerStage::kDry};
+  EXPECT_EQ(TokensThatCount(options), 70);
+  options.dry_base = 0.5;
+  EXPECT_EQ(TokensThatCount(options), 0);
+
+  options = {};
+  options.frequency_penalty = 1;
+  options.repeat_last_n = 5;
+  const auto best = [&](const Tokens& tokens) {
+    return Sampler(options)
+        .Distribution({.logits = Row{0, 0, 0, 0}, .tokens = tokens}, {})
+        .front()
+        .probability;
+  };
+  const auto need = static_cast<size_t>(TokensThatCount(options));
+  const Tokens last{1, 2, 3, 0, 1};
+  ASSERT_EQ(last.size(), need);
+  Tokens longer{0, 0, 0};
+  longer.insert(longer.end(), last.begin(), last.end());
+  EXPECT_EQ(best(last), best(longer));
+  EXPECT_NE(best(last), best({2, 3, 0, 1}));
+}
+
 TEST(SamplerClass, ChecksItsOptions) {
   const Tokenizer bytes = Tokenizer::Byte();
   SamplerOptions options;

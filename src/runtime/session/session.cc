@@ -220,6 +220,7 @@ bool Session::Unmark(const std::string& name) { return marks_.erase(name) > 0; }
 // The state is about to change: marks that stand here get a copy, one for all.
 void Session::CopyMarkedHere() {
   if (std::exchange(keep_here_, false)) KeepHere();
+  if (position() == 0) return;  // the initial state is not kept
   std::shared_ptr<const StateMark> copy;
   for (auto& [name, mark] : marks_) {
     if (mark.state != nullptr || mark.position != position()) continue;

@@ -29,7 +29,8 @@ void CheckMarkName(const std::string& name);
 /// Where a session stood when it was marked.
 struct SessionMark {
   int64_t position = 0;
-  /// Null: the session still stands there, and the state is not copied yet.
+  /// Null: the session still stands there, and the state is not copied yet; or
+  /// it is the initial one.
   std::shared_ptr<const StateMark> state;
 };
 

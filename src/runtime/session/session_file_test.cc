@@ -147,6 +147,19 @@ TEST_F(SessionFileTest, EmptyEndedAndWaitingSessions) {
   EXPECT_EQ(half.Draw(), loaded.Draw());
 }
 
+TEST_F(SessionFileTest, MarksBeforeTheFirstToken) {
+  Session session(model_);
+  session.Mark("begin");
+  session.Append(RandomTokens(model_.model.config(), 9, 2));
+  for (int i = 0; i < 2; ++i) {
+    Session loaded = Load(model_, Saved(session)).Take();
+    EXPECT_TRUE(loaded == session);
+    EXPECT_EQ(loaded.RollBackTo("begin"), 0);
+    EXPECT_TRUE(loaded == Session(model_));
+    session.RollBackTo("begin");
+  }
+}
+
 TEST_F(SessionFileTest, OtherModelsVersionsAndDamageAreRefused) {
   const Bytes good = Saved(Busy());
   EXPECT_EQ("no error", MessageOf(good));
