@@ -191,6 +191,9 @@ def test_facts(server):
     models = server.ask("GET", "/v1/models")[1]
     assert [one["id"] for one in models["data"]] == ["fortunes"]
     assert server.ask("GET", "/v1/models/fortunes")[1]["meta"]["vocab_size"] > 0
+    (model,) = server.ask("GET", "/props")[1]["models"]
+    assert model["load"].keys() == {"running", "slots", "waiting", "queue"}
+    assert model["load"]["waiting"] == 0 and model["load"]["slots"] > 0
     names = {row["name"] for row in server.ask("GET", "/props")[1]["sampling"]}
     assert {"temperature", "top_k", "dry_multiplier", "mirostat"} <= names
     ids = server.post("/tokenize", content="Once")["tokens"]

@@ -30,6 +30,8 @@ ANSWERS = dict(
         ["<think>", "a", "b", "</think>", "c", "d", "<|end|>"],
     )
 )
+# Each answer is markup, then code; both special to a careless page.
+HOSTILE = "<img src=x onerror=alert(1)>"
 # A machine under load answers late: no verdict comes from how late.
 PATIENCE = 300
 
@@ -51,12 +53,23 @@ def browser():
 def models(tmp_path_factory):
     root = tmp_path_factory.mktemp("models")
     bigram_model.write_bigram_model(root / "talks", ANSWERS, bigram_model.KEEPS_THINKING)
+    # The token that spells a call of a tool spells markup instead.
+    tokenizer = bigram_model.tokenizer_json()
+    for row in tokenizer["added_tokens"]:
+        if row["content"] == bigram_model.CALL:
+            row["content"] = HOSTILE
+    bigram_model.write_bigram_model(
+        root / "hostile",
+        {"<|assistant|>": bigram_model.CALL, bigram_model.CALL: "<|end|>"},
+        tokenizer=tokenizer,
+    )
+    bigram_model.write_bigram_model(root / "endless", {"<|assistant|>": "e"})
     return root
 
 
 @pytest.fixture
 def server(models, tmp_path):
-    one = Server(models / "talks", "--park-dir", tmp_path)
+    one = Server(models / "talks", models / "hostile", models / "endless", "--park-dir", tmp_path)
     yield one
     one.end()
 
@@ -90,6 +103,15 @@ class Page:
     def say(self, text):
         self.named("text").send_keys(text + Keys.ENTER)
 
+    def model(self, name):
+        self.browser.find_element(By.CSS_SELECTOR, f"#model option[value={name}]").click()
+
+    def set(self, name, value):
+        details = self.browser.find_element(By.TAG_NAME, "details")
+        if not details.get_attribute("open"):
+            details.find_element(By.TAG_NAME, "summary").click()
+        details.find_element(By.NAME, name).send_keys(str(value))
+
     def errors(self):
         return [row for row in self.browser.get_log("browser") if row["level"] == "SEVERE"]
 
@@ -119,14 +141,98 @@ def test_a_conversation_with_forks(browser, server):
     page.named("compare").click()
     page.until(lambda: "14 tokens in common" in page.named("parting").text)
     assert "(ends)" in page.named("parting").text
+    bold = browser.find_elements(By.CSS_SELECTOR, "#parting b")
+    assert [one.text for one in bold] == ["(ends)", "<|end|>"]
     # The probability of a token, with its alternatives.
     token = browser.find_elements(By.CSS_SELECTOR, ".token")[0]
     webdriver.ActionChains(browser).move_to_element(token).perform()
     page.until(lambda: page.named("tip").is_displayed())
     assert "%" in page.named("tip").text
-    page.press("Back")
+    # The state is as large as it was: a line, over the tokens.
+    line = browser.find_element(By.CSS_SELECTOR, "#chart .line-state").get_attribute("points")
+    assert len(line.split()) > 8
+    # Keys reach the probabilities too.
+    page.named("log").send_keys(Keys.ARROW_LEFT)
+    assert browser.switch_to.active_element.get_attribute("class") == "token"
+    # Back in the fork, to the mark that it inherited: the first turn stays.
+    page.press("Back", 1)
     page.told("Back:")
+    page.until(lambda: "Hi" not in page.log())
+    assert "Hello" in page.log()
+    held = browser.switch_to.active_element
+    assert (held.text, held.find_element(By.XPATH, "./ancestor::li")) == ("Back", page.rows()[1])
+    page.say("Ho")
+    page.told("6 tokens read, 14 known")
+    # Two forks that went on differently: the first token that is not the same.
+    page.press("Fork", 0)
+    page.told("Fork:")
+    assert len(page.rows()) == 3
+    page.say("Hi")
+    page.told("6 tokens read, 14 known")
+    names = [row.find_element(By.CLASS_NAME, "name").text for row in page.rows()]
+    for select, name in zip(["left", "right"], names[1:]):
+        page.named(select).find_element(By.CSS_SELECTOR, f"option[value='{name}']").click()
+    page.named("compare").click()
+    page.until(lambda: "17 tokens in common" in page.named("parting").text)
+    bold = browser.find_elements(By.CSS_SELECTOR, "#parting b")
+    assert sorted(one.text for one in bold) == ["i", "o"]
     assert not page.errors()
+
+
+def test_escape_stops_and_shift_enter_does_not_send(browser, server):
+    page = Page(browser, server.port)
+    page.model("endless")
+    page.set("max_tokens", 20000)
+    page.named("text").send_keys("a" + Keys.SHIFT + Keys.ENTER + Keys.NULL + "b")
+    assert page.named("text").get_attribute("value") == "a\nb"
+    assert page.log() == ""
+    page.named("text").send_keys(Keys.ENTER)
+    page.until(lambda: browser.find_elements(By.CSS_SELECTOR, "#log .answer > span > *"))
+    page.named("text").send_keys(Keys.ESCAPE)
+    page.until(lambda: page.named("send").is_enabled())
+    page.until(lambda: not server.ask("GET", "/v1/sessions?model=endless")[1]["data"][0]["busy"])
+    assert not page.errors()
+
+
+def test_a_conversation_of_another_tab_is_not_taken_back(browser, server):
+    page = Page(browser, server.port)
+    page.say("Hello")
+    page.told("stop")
+    browser.execute_script("sessionStorage.clear()")
+    browser.refresh()
+    page.until(lambda: len(page.rows()) == 1)
+    page.rows()[0].find_element(By.CLASS_NAME, "name").click()
+    page.until(lambda: "cd" in page.log())
+    page.named("text").send_keys("x" + Keys.ENTER)
+    page.told("1 tokens read, 14 known")
+
+
+def test_a_key_is_asked_for_and_kept_in_memory(browser, models, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("open-sesame\n")
+    keys.chmod(0o600)
+    server = Server(models / "talks", "--api-key-file", keys)
+    try:
+        browser.get(f"http://localhost:{server.port}/")
+        figures = lambda: browser.find_element(By.ID, "figures").text  # noqa: E731
+        WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: figures())
+        browser.find_element(By.ID, "key").send_keys("open-sesame" + Keys.TAB)
+        model = browser.find_element(By.ID, "model")
+        WebDriverWait(browser, PATIENCE, 0.05).until(lambda _: model.get_attribute("value"))
+        kept = browser.execute_script(
+            "return JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])"
+        )
+        assert "open-sesame" not in kept
+    finally:
+        server.end()
+
+
+def test_without_the_page(models):
+    server = Server(models / "talks", "--no-page")
+    try:
+        assert server.ask("GET", "/")[0] == 404
+    finally:
+        server.end()
 
 
 def test_parked_reloaded_and_resumed(browser, server, models, tmp_path):
@@ -161,6 +267,13 @@ def test_text_is_never_markup(browser, server):
     page.say("<img src=x onerror=alert(1)><b>bold</b>")
     page.told("stop")
     assert "<img src=x onerror=alert(1)>" in page.log()
+    page.model("hostile")
+    page.say("`code` and **bold**")
+    page.told("stop")
+    answer = browser.find_element(By.CSS_SELECTOR, "#log .answer")
+    assert answer.text == HOSTILE
+    assert browser.find_element(By.CSS_SELECTOR, "#log .user code").text == "code"
+    assert browser.find_element(By.CSS_SELECTOR, "#log .user b").text == "bold"
     assert not browser.find_elements(By.CSS_SELECTOR, "#log img, #log script")
     assert not page.errors()
 
@@ -205,6 +318,23 @@ def test_a_narrow_screen_and_the_keyboard(browser, server, dark):
             " (e.labels && e.labels.length))).map((e) => e.outerHTML)"
         )
         assert unnamed == []
+        browser.execute_script("document.activeElement.blur()")
+        reached = set()
+        for _ in range(60):
+            browser.switch_to.active_element.send_keys(Keys.TAB)
+            reached.add(browser.switch_to.active_element.text)
+        assert {
+            "Send",
+            "New session",
+            "Fork",
+            "Mark",
+            "Back",
+            "Park",
+            "Delete",
+            "Compare",
+        } <= reached
+        browser.execute_script("scrollTo(0, document.body.scrollHeight)")
+        page.picture(f"narrow-{scheme}-end")
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

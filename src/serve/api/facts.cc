@@ -44,6 +44,17 @@ Json SamplingSchema(const SamplerOptions& defaults) {
   return rows;
 }
 
+// Of a model with what it is doing now, for those who watch it.
+Json LoadedJson(const ServedModel& model) {
+  Json json = ModelJson(model);
+  const SchedulerCounts counts = model.scheduler->counts();
+  json["load"] = {{"running", counts.running},
+                  {"slots", model.scheduler->options().slots},
+                  {"waiting", counts.waiting},
+                  {"queue", model.scheduler->options().queue}};
+  return json;
+}
+
 Json PropsJson(const ServedModel& model, const ApiOptions& options) {
   Json props = ModelJson(model);
   props["build"] = options.version;
@@ -84,7 +95,7 @@ std::vector<Route> FactRoutes(std::shared_ptr<Service> service,
     Json all = PropsJson(*service->models().front(), options);
     all["models"] = Json::array();
     for (const auto& model : service->models()) {
-      all["models"].push_back(ModelJson(*model));
+      all["models"].push_back(LoadedJson(*model));
     }
     SendJson(response, all);
   };
