@@ -363,4 +363,9 @@ def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
             ).stdout
         )
 
-    assert peak(200_000) <= peak(20_000) + 512  # KiB
+    # Which pages of the program itself are in memory differs from run to run, by up to
+    # 900 KiB: the least of three runs.
+    def least(tokens):
+        return min(peak(tokens) for _ in range(3))
+
+    assert least(200_000) <= least(20_000) + 512  # KiB

@@ -565,7 +565,7 @@ class Model:
         positions (its `max_positions`)."""
         count = _AUTOMATIC if max_tokens is None else whole("max_tokens", max_tokens, 0, 2**63 - 1)
         own = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-        sampler = given_options("Model.generate", own | dict(options))
+        sampler = given_options(own | dict(options), "Model.generate")
         seed = whole("seed", seed, 0, 2**64 - 1)
         state = self.state() if state is None else state
         stops = self._model.stop_tokens if stop_tokens is None else stop_tokens

@@ -101,7 +101,7 @@ def _texts(name: str, given: Any) -> list[str]:
     return texts
 
 
-def given_options(call: str, options: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def given_options(options: Mapping[str, Any], call: str = "call") -> list[tuple[str, Any]]:
     """Options of a call as the extension takes them, without those that are None. Raises
     TypeError for an unknown name and for values of other types."""
     given = []
@@ -146,7 +146,7 @@ class Sampler:
     ) -> None:
         make = _module.Sampler if model is None else model._model.sampler
         self._held = make(
-            given_options("Sampler", options),
+            given_options(options, "Sampler"),
             whole("seed", seed, 0, 2**64 - 1),
             whole("stream", stream, 0, 2**64 - 1),
         )
