@@ -25,7 +25,7 @@ struct SchedulerOptions {
   /// Time that prompts take between two steps of the texts being written, so
   /// the longest that a stream stands still. 1 to 10,000.
   double prompt_slice_ms = 50;
-  SnapshotOptions snapshots;
+  SnapshotOptions snapshots = {};
 };
 
 /// No room for another request.
