@@ -95,12 +95,18 @@ class Page:
 
     def press(self, label, row=0):
         """A button of a session; waits until its result is told."""
+        self.forget()
         self.rows()[row].find_element(By.XPATH, f".//button[text()='{label}']").click()
 
     def told(self, part):
         self.until(lambda: part in self.named("figures").text)
 
+    def forget(self):
+        """What was told before is not taken for what is told next."""
+        self.browser.execute_script("document.getElementById('figures').textContent = ''")
+
     def say(self, text):
+        self.forget()
         self.named("text").send_keys(text + Keys.ENTER)
 
     def model(self, name):
@@ -268,10 +274,13 @@ def test_text_is_never_markup(browser, server):
     page.told("stop")
     assert "<img src=x onerror=alert(1)>" in page.log()
     page.model("hostile")
+
+    def answers():
+        return browser.find_elements(By.CSS_SELECTOR, "#log .answer")
+
     page.say("`code` and **bold**")
     page.told("stop")
-    answer = browser.find_element(By.CSS_SELECTOR, "#log .answer")
-    assert answer.text == HOSTILE
+    page.until(lambda: [e.text for e in answers()] == [HOSTILE])
     assert browser.find_element(By.CSS_SELECTOR, "#log .user code").text == "code"
     assert browser.find_element(By.CSS_SELECTOR, "#log .user b").text == "bold"
     assert not browser.find_elements(By.CSS_SELECTOR, "#log img, #log script")
