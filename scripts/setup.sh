@@ -21,6 +21,8 @@ for argument in "$@"; do
   esac
 done
 
+[ "$mode" = full ] && sections+=(page)
+
 # The distribution, or the one that it says it is like, as a column of packages.txt.
 release=${TARN_OS_RELEASE:-/etc/os-release}
 names=""
