@@ -12,7 +12,7 @@
 namespace tarn {
 namespace {
 
-constexpr int64_t kRows = 512;        // inputs whose products are float32 sums
+constexpr int64_t kHeldRows = 512;    // inputs whose products are float32 sums
 constexpr int64_t kColumns = 128;     // that are rounded before others change
 constexpr int64_t kRowsTogether = 8;  // rows of weights that share factors
 
@@ -93,14 +93,14 @@ void Invert(std::vector<double>& h, int64_t n, Executor& executor) {
 
 InputMoments::InputMoments(int64_t inputs)
     : inputs_(inputs),
-      rows_(static_cast<size_t>(kRows * inputs)),
+      rows_(static_cast<size_t>(kHeldRows * inputs)),
       sums_(static_cast<size_t>(inputs * inputs)) {}
 
 void InputMoments::Add(const float* rows, int64_t stride, int64_t count,
                        Executor& executor) {
   for (int64_t i = 0; i < count; ++i) {
     std::copy_n(rows + i * stride, inputs_, rows_.data() + held_ * inputs_);
-    if (++held_ == kRows) Finish(executor);
+    if (++held_ == kHeldRows) Finish(executor);
   }
   count_ += count;
 }
