@@ -9,15 +9,15 @@ namespace {
 constexpr uint64_t kMaxConfigBytes = 64 << 20;
 constexpr char kConfigFile[] = "tokenizer_config.json";
 
-[[noreturn]] void RefuseKey(const char* key, const char* wanted,
-                            const nlohmann::json& value) {
+[[noreturn]] void RefuseFlag(const char* key, const char* wanted,
+                             const nlohmann::json& value) {
   throw FormatError(StrCat(kConfigFile, ": ", key), wanted, JsonGiven(value));
 }
 
 std::optional<bool> ReadFlag(const nlohmann::json& root, const char* key) {
   const nlohmann::json value = root.value(key, nlohmann::json());
   if (value.is_null()) return std::nullopt;
-  if (!value.is_boolean()) RefuseKey(key, "true or false", value);
+  if (!value.is_boolean()) RefuseFlag(key, "true or false", value);
   return value.get<bool>();
 }
 
@@ -26,7 +26,7 @@ std::string ReadTokenText(const nlohmann::json& root, const char* key) {
   nlohmann::json value = root.value(key, nlohmann::json());
   if (value.is_object()) value = value.value("content", nlohmann::json());
   if (value.is_null()) return "";
-  if (!value.is_string()) RefuseKey(key, "the text of a token", value);
+  if (!value.is_string()) RefuseFlag(key, "the text of a token", value);
   return value.get<std::string>();
 }
 
