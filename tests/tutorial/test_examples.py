@@ -193,6 +193,19 @@ def test_a_custom_table(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "labels.json").read_text()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("name, start", [("tarn.service", "ExecStart="), ("Containerfile", "ENTRYPOINT ")])
+def test_the_server_has_the_options_that_it_is_started_with(name, start):
+    told = run(ROOT, BUILD / "tarn", "serve", "--help")
+    text = (EXAMPLES / "serve" / name).read_text(encoding="utf-8")
+    (line,) = (one for one in text.splitlines() if one.startswith(start))
+    words = line.removeprefix(start)
+    words = json.loads(words) if words.startswith("[") else shlex.split(words)
+    options = [one for one in words if one.startswith("--")]
+    assert "serve" in words and len(options) >= 2
+    for one in options:
+        assert re.search(rf"^  {one}\b", told, re.MULTILINE), one
+
+
 def test_readme_names_all_and_its_commands_run(clone):
     for one in EXAMPLES.iterdir():
         assert one.name in {"README.md", "__pycache__"} or any(
