@@ -62,6 +62,8 @@ ALL = (
         "family_models": _own("families at 150 M parameters", "family_models", "models"),
         "hybrid_models": _own("transformers' own models", "hybrid_models"),
         "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
+        "speculation": _own("guesses read ahead of the draws", "speculation"),
+        "llama_server": _own("a server beside llama-server", "llama_server"),
         "fla_forms": _own("flash-linear-attention's forms against torch", "fla_forms"),
         "kernels": _own("every kernel at usual shapes", "kernels"),
     }

@@ -599,6 +599,27 @@ class Session {
     }
   }
 
+  /// Guesses from what the text repeats of itself, or those of a small model
+  /// with the same tokenizer, which is kept alive (tarn_session_speculate).
+  void Speculate(std::uint32_t most = 0) {
+    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_NGRAM,
+                   static_cast<const tarn_model*>(nullptr), most);
+  }
+  void Speculate(const Model& draft, std::uint32_t most = 0) {
+    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_MODEL,
+                   draft.get(), most);
+  }
+  void DoNotSpeculate() {
+    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_NONE,
+                   static_cast<const tarn_model*>(nullptr), 0);
+  }
+  /// Tokens read ahead since then, and how many of them were right.
+  std::pair<std::uint64_t, std::uint64_t> guesses() const {
+    std::pair<std::uint64_t, std::uint64_t> counts;
+    tarn_session_guesses(session_, &counts.first, &counts.second);
+    return counts;
+  }
+
   /// A session that continues by itself; its text draws as this one.
   Session Fork() const { return ForkTo(nullptr); }
   /// The same with a stream of random numbers of its own.

@@ -1,12 +1,16 @@
 // Sessions of the C interface: made, run, gone back, parked.
 #include "runtime/session/session.h"
 
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "capi/session_object.h"
 #include "capi/text_options.h"
 #include "runtime/session/session_file.h"
+#include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/ngram_draft.h"
 
 using tarn::capi::Guard;
 using tarn::capi::Require;
@@ -45,15 +49,16 @@ tarn_session_token NextToken(tarn_session& session) {
   session.session.Consume([&session] {
     return session.cancel != nullptr && session.cancel(session.user) != 0;
   });
-  session.text.clear();
+  // Nothing fails once the token is drawn: it would be lost.
+  std::string_view bytes = "";
   if (!text->ended()) {
     const int32_t token = session.session.Draw();
-    session.text = text->text();
+    bytes = text->text();
     if (text->end() != tarn::SequenceEnd::kStopToken) next.token = token;
   }
   next.end = static_cast<int32_t>(text->end());
-  next.text = session.text.data();
-  next.bytes = session.text.size();
+  next.text = bytes.data();
+  next.bytes = bytes.size();
   return next;
 }
 
@@ -130,9 +135,40 @@ tarn_status tarn_session_fork(const tarn_session* session,
     std::optional<uint64_t> own;
     if (stream != nullptr) own = *stream;
     auto* made = new tarn_session(session->model, session->session.Fork(own));
+    made->draft = session->draft;
     made->cancel = session->cancel;
     made->user = session->user;
     *fork = made;
+  });
+}
+
+tarn_status tarn_session_speculate(tarn_session* session, int32_t source,
+                                   const tarn_model* draft, uint32_t most,
+                                   tarn_error** error) {
+  return Guard(error, [&] {
+    Require(session, "session");
+    std::unique_ptr<tarn::DraftSource> guesses;
+    std::shared_ptr<const tarn_model> held;
+    switch (source) {
+      case TARN_GUESSES_NONE:
+        break;
+      case TARN_GUESSES_NGRAM:
+        guesses = std::make_unique<tarn::NgramDraft>();
+        break;
+      case TARN_GUESSES_MODEL:
+        Require(draft, "draft");
+        guesses = std::make_unique<tarn::ModelDraft>(*draft, *session->model);
+        tarn::capi::Hold(draft);
+        held = {draft, tarn::capi::Release};
+        break;
+      default:
+        throw tarn::ArgumentError("source", "one of TARN_GUESSES_*",
+                                  tarn::StrCat(source));
+    }
+    tarn::SpeculationOptions options;
+    if (most != 0) options.most = most;
+    session->session.Speculate(std::move(guesses), options);
+    session->draft = std::move(held);
   });
 }
 

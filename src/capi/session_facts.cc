@@ -66,6 +66,16 @@ const float* tarn_session_logits(const tarn_session* session, uint64_t* count) {
   return logits.empty() ? nullptr : logits.data();
 }
 
+void tarn_session_guesses(const tarn_session* session, uint64_t* guessed,
+                          uint64_t* confirmed) {
+  tarn::SpeculationCounts counts;
+  if (session != nullptr) counts = session->session.speculation();
+  if (guessed != nullptr) *guessed = static_cast<uint64_t>(counts.guessed);
+  if (confirmed != nullptr) {
+    *confirmed = static_cast<uint64_t>(counts.confirmed);
+  }
+}
+
 int32_t tarn_session_equal(const tarn_session* a, const tarn_session* b) {
   if (a == nullptr || b == nullptr || a->model != b->model) return 0;
   return a->session == b->session ? 1 : 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <utility>
 
 #include "capi/guard.h"
@@ -19,8 +18,9 @@ struct tarn_session {
   ~tarn_session() = default;
 
   const tarn_model* model;
+  // Of guesses; released after the session that asks it.
+  std::shared_ptr<const tarn_model> draft;
   tarn::Session session;
-  std::string text;  // of the last token
   // Of the text's options.
   int32_t (*cancel)(void*) = nullptr;
   void* user = nullptr;

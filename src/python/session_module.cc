@@ -19,6 +19,8 @@
 #include "runtime/session/prefix_cache.h"
 #include "runtime/session/session.h"
 #include "runtime/session/session_file.h"
+#include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/ngram_draft.h"
 
 namespace tarn::python {
 namespace {
@@ -118,7 +120,26 @@ class PySession {
     return PySession(own ? session_.Fork(stream) : session_.Fork());
   }
 
-  void Mark(const std::string& name) { session_.Mark(name); }
+  void GuessNothing() { session_.Speculate(nullptr); }
+  void GuessRepeats(int64_t most) {
+    session_.Speculate(std::make_unique<NgramDraft>(), {.most = most});
+  }
+  // Python keeps the draft model alive.
+  void GuessWith(const PyModel& draft, int64_t most) {
+    const Unlocked unlocked;
+    session_.Speculate(
+        std::make_unique<ModelDraft>(draft.loaded(), session_.model()),
+        {.most = most});
+  }
+  std::tuple<int64_t, int64_t> Guesses() const {
+    const SpeculationCounts counts = session_.speculation();
+    return {counts.guessed, counts.confirmed};
+  }
+
+  void Mark(const std::string& name) {
+    const Unlocked unlocked;
+    session_.Mark(name);
+  }
   bool Unmark(const std::string& name) { return session_.Unmark(name); }
   std::vector<std::tuple<std::string, int64_t>> Marks() const {
     std::vector<std::tuple<std::string, int64_t>> marks;
@@ -216,6 +237,9 @@ void AddSessions(PyObject* module) {
       Method<&PySession::Begin>("begin"),
       Method<&PySession::Next>("next"),
       Method<&PySession::Fork>("fork"),
+      Method<&PySession::GuessNothing>("guess_nothing"),
+      Method<&PySession::GuessRepeats>("guess_repeats"),
+      Method<&PySession::GuessWith>("guess_with"),
       Method<&PySession::Mark>("mark"),
       Method<&PySession::Unmark>("unmark"),
       Method<&PySession::RollBack>("roll_back"),
@@ -232,6 +256,7 @@ void AddSessions(PyObject* module) {
       Property<&PySession::Logits>("logits"),
       Property<&PySession::Marks>("marks"),
       Property<&PySession::End>("end"),
+      Property<&PySession::Guesses>("guesses"),
       kLastProperty};
   // name: of a session's file with `load`; else a new session is made.
   constexpr auto make = [](const PyModel& model, int64_t max_bytes,

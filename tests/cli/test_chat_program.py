@@ -244,7 +244,6 @@ def test_on_a_terminal(tarn_program, folder):
         # Faults do not end it, nor does an interrupt at the prompt.
         os.write(terminal, b"/nothing\n")
         assert b"want a command" in _screen(terminal, b"> $")
-        _wait_until_it_reads(run)
         run.send_signal(signal.SIGINT)
         assert b"Ctrl-D ends" in _screen(terminal, b"ends\\.\r\n> $")
         os.write(terminal, b"/quit\n")

@@ -193,7 +193,9 @@ def test_a_custom_table(tmp_path, capsys):
     assert json.loads((tmp_path / "out" / "labels.json").read_text()) == ["a", "b"]
 
 
-@pytest.mark.parametrize("name, start", [("tarn.service", "ExecStart="), ("Containerfile", "ENTRYPOINT ")])
+@pytest.mark.parametrize(
+    "name, start", [("tarn.service", "ExecStart="), ("Containerfile", "ENTRYPOINT ")]
+)
 def test_the_server_has_the_options_that_it_is_started_with(name, start):
     told = run(ROOT, BUILD / "tarn", "serve", "--help")
     text = (EXAMPLES / "serve" / name).read_text(encoding="utf-8")

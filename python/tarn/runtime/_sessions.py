@@ -84,6 +84,7 @@ class Session:
             b"" if path is None else os.fsencode(path),
         )
         self._model = model
+        self._draft: OpenedModel | None = None
         self._characters = codecs.getincrementaldecoder("utf-8")("replace")
 
     @classmethod
@@ -235,9 +236,37 @@ class Session:
         own = 0 if stream is None else whole("stream", stream, 0, 2**64 - 1)
         copy._held = self._held.fork(stream is not None, own)
         copy._model = self._model
+        copy._draft = self._draft
         copy._characters = codecs.getincrementaldecoder("utf-8")("replace")
         copy._characters.setstate(self._characters.getstate())
         return copy
+
+    def speculate(self, source: OpenedModel | str | None = "ngram", *, most: int = 12) -> None:
+        """From now on guesses of the next tokens are read in one pass together with the
+        token that was drawn, as far as that is measured to pay. Texts, states and logits
+        stay the same bit for bit; where a guess is right, its token is there without
+        running the model.
+
+        source: "ngram" guesses what the text repeats of itself; a small `Model` with the
+        same tokenizer guesses what it would draw; None guesses nothing. most: tokens of a
+        guess, 1 to 64. Meanwhile `position` may stand at an earlier token than without
+        guesses, with several tokens `pending`; marks and rollback are as without. Raises
+        ValueError for another tokenizer and for values out of range."""
+        most = whole("most", most, 1, 64)
+        if source is None:
+            self._held.guess_nothing()
+        elif isinstance(source, str):
+            if source != "ngram":
+                raise ValueError(f'source: want "ngram", a Model or None, got {source!r}')
+            self._held.guess_repeats(most)
+        else:
+            self._held.guess_with(source._model, most)
+        self._draft = None if isinstance(source, str) else source
+
+    @property
+    def guesses(self) -> tuple[int, int]:
+        """Tokens that were read ahead since `speculate`, and how many were right."""
+        return self._held.guesses
 
     def mark(self, name: str) -> None:
         """Gives the present position a name of 1 to 64 letters, digits, - and _, or moves
@@ -278,7 +307,8 @@ class Session:
 
     @property
     def pending(self) -> np.ndarray:
-        """Tokens to consume next, int32, a copy: a prompt, or the token drawn last."""
+        """Tokens to consume next, int32, a copy: a prompt, or the token drawn last, with
+        guesses several of these."""
         return self._held.pending
 
     @property

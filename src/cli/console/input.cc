@@ -25,6 +25,7 @@ InputFile::InputFile(const std::string& path, InputForm form) : path_(path) {
   if (fd_ < 0) Fail(path_, errno);
   struct stat facts = {};
   if (fstat(fd_, &facts) == 0 && S_ISREG(facts.st_mode)) {
+    waits_ = false;
     size_ = static_cast<uint64_t>(facts.st_size);
     if (path != "-" && BeginsPacked(fd_)) {
       unpack_ = std::make_unique<UnpackStream>(path);
@@ -44,8 +45,9 @@ size_t InputFile::ReadFile(char* out, size_t bytes) {
   if (unpack_) return unpack_->Read(out, bytes);
   ssize_t got = 0;
   do {
+    if (waits_ && !WaitForInput(fd_)) return 0;
     got = read(fd_, out, bytes);
-  } while (got < 0 && errno == EINTR && PendingSignal() == 0);
+  } while (got < 0 && errno == EINTR);
   if (got < 0 && errno != EINTR) Fail(path_, errno);
   return got > 0 ? static_cast<size_t>(got) : 0;
 }

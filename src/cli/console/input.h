@@ -36,6 +36,7 @@ class InputFile {
 
   std::string path_;
   int fd_ = -1;
+  bool waits_ = true;  // reads may wait for data
   uint64_t size_ = 0;
   std::unique_ptr<UnpackStream> unpack_;  // of a packed file
   std::unique_ptr<FastaReader> fasta_;

@@ -18,6 +18,10 @@ int PendingSignal();
 /// stay. For a program that continues after it.
 void ForgetInterrupt();
 
+/// Waits until a file can be read, or has ended; false once a signal is
+/// pending, also one that came before the call.
+bool WaitForInput(int file);
+
 /// 128 + the signal, the exit code shells give a program it ended.
 inline int SignalExitCode(int signal) { return 128 + signal; }
 

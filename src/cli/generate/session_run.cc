@@ -55,6 +55,18 @@ Session OpenSession(const LoadedModel& model, const std::string& path) {
   throw ExitError(kExitBadModel, StrCat("--load: ", loaded.error().what()));
 }
 
+Drafts OpenDrafts(const std::string& word, const LoadedModel& model,
+                  const ModelOptions& options) {
+  try {
+    Result<Drafts> drafts = Drafts::Open(word, model, options);
+    if (drafts.ok()) return std::move(drafts).Take();
+    throw ExitError(kExitBadModel,
+                    StrCat("--speculate: ", drafts.error().what()));
+  } catch (const ArgumentError& error) {
+    throw ExitError(kExitUsage, StrCat("--speculate: ", error.what()));
+  }
+}
+
 GenerateResult GenerateWith(Session& session, std::span<const int32_t> prompt,
                             const GenerateOptions& options,
                             const TokenSink& sink, const StopCheck& stop) {

@@ -7,6 +7,7 @@
 
 #include "runtime/generate/generate.h"
 #include "runtime/session/session.h"
+#include "runtime/speculate/drafts.h"
 
 namespace tarn::cli {
 
@@ -14,6 +15,11 @@ namespace tarn::cli {
 /// ExitError(kExitBadModel) for a file that is not one of this model, and
 /// IoError.
 Session OpenSession(const LoadedModel& model, const std::string& path);
+
+/// Drafts::Open for --speculate. Throws ExitError(kExitUsage) for a draft model
+/// that does not fit and ExitError(kExitBadModel) for one that does not open.
+Drafts OpenDrafts(const std::string& word, const LoadedModel& model,
+                  const ModelOptions& options);
 
 /// tarn::Generate for a session: the prompt is read after what the session has
 /// read, and nothing of that again. An empty prompt continues it.

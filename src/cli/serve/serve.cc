@@ -42,6 +42,10 @@ std::unique_ptr<ServedModel> OpenServed(const ServedPath& path,
                                          std::move(chat), options);
   } catch (const ArgumentError& error) {
     throw ExitError(kExitBadModel, StrCat(path.path, ": ", error.what()));
+  } catch (const FormatError& error) {  // of a draft model
+    throw ExitError(kExitBadModel, StrCat("--speculate: ", error.what()));
+  } catch (const IoError& error) {
+    throw ExitError(kExitBadModel, StrCat("--speculate: ", error.what()));
   }
 }
 

@@ -100,6 +100,11 @@ void DeclareServe(ArgumentParser& parser, ServeFlags& flags) {
       .Range(1, 10000)
       .ShowDefault();
   parser
+      .Add("--speculate", flags.service.speculate,
+           "guesses that are read along where one text is written alone: off, "
+           "ngram, or a small model with the same tokenizer")
+      .ShowDefault();
+  parser
       .Add("--max-tokens", flags.service.max_tokens,
            "tokens of a text whose request names no number")
       .Whole(1, INT32_MAX)

@@ -1,6 +1,7 @@
 #include "mixers/softmax/runtime.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "kernels/gate_rows/gate_rows.h"
@@ -8,6 +9,7 @@
 #include "kernels/rotary/rotary.h"
 #include "kernels/softmax_attention/cache_rows.h"
 #include "kernels/softmax_attention/softmax_attention.h"
+#include "kernels/softmax_attention/softmax_rows.h"
 
 namespace tarn::mixers {
 namespace {
@@ -44,11 +46,13 @@ class Softmax final : public RuntimeMixer {
     if (s_.sinks) sinks_ = tensors.Vector("sinks");
   }
 
-  // The scores of a row, then a prepared row (FullRow). Grows when the cache
-  // does, not from token to token.
+  // The scores of a row, then a prepared row (FullRow); for several rows those
+  // of a Batch. Grows when the cache does, not from token to token.
   int64_t WorkerFloats(const MixerBlock& block) const override {
     int64_t most = ring_;
+    bool several = false;
     for (const Segment& s : block.segments) {
+      several = several || s.count > 1;
       if (s.state == nullptr) {
         most = std::max(
             most, s_.context > 0 ? std::min(s_.context, s.count) : s.count);
@@ -56,9 +60,10 @@ class Softmax final : public RuntimeMixer {
         most = std::max(most, s.state->capacity());
       }
     }
-    return RowStride(most) + (s_.norm == HeadNorm::kFull
-                                  ? RowStride(s_.queries() + s_.keys())
-                                  : 0);
+    const int64_t one =
+        RowStride(most) +
+        (s_.norm == HeadNorm::kFull ? RowStride(s_.queries() + s_.keys()) : 0);
+    return several ? std::max(one, SoftmaxRowsFloats(most, s_.d_value)) : one;
   }
 
   void Mix(MixerBlock& block, int64_t layer) const override {
@@ -224,20 +229,63 @@ class Softmax final : public RuntimeMixer {
     cache.streams = segment.count == 1 && bytes > kStreamedBytes;
     cache.next =
         share + 1 < s_.key_heads ? state.Row(layer, kKeys, share + 1) : nullptr;
-    for (int64_t head = first; head < end; ++head) {
-      for (int64_t i = 0; i < segment.count; ++i) {
-        const int64_t row = segment.row + i;
-        const int64_t seen = block.positions[static_cast<size_t>(row)] + 1;
-        const int64_t left =  // tokens that are out of the window
-            s_.window > 0 ? std::max<int64_t>(seen - s_.window, 0) : 0;
-        KeyValueCache read = cache;
-        read.keys += left * cache.key_stride;
-        read.values += left * cache.value_stride;
-        read.seq_len = seen - left;
-        AttendOne(block, row, head, read, worker, prepared);
+    Batch batch(*this, block, cache, worker);
+    for (int64_t i = 0; i < segment.count; ++i) {
+      const int64_t row = segment.row + i;
+      const int64_t seen = block.positions[static_cast<size_t>(row)] + 1;
+      const int64_t left =  // tokens that are out of the window
+          s_.window > 0 ? std::max<int64_t>(seen - s_.window, 0) : 0;
+      KeyValueCache read = cache;
+      read.keys += left * cache.key_stride;
+      read.values += left * cache.value_stride;
+      read.seq_len = seen - left;
+      for (int64_t head = first; head < end; ++head) {
+        if (segment.count > 1 && left == 0) {
+          batch.Add(row, head, seen);
+        } else {
+          AttendOne(block, row, head, read, worker, prepared);
+        }
       }
     }
+    batch.Run();
   }
+
+  // Queries of several rows and heads that read one cache from its beginning.
+  class Batch {
+   public:
+    Batch(const Softmax& mixer, MixerBlock& block, const KeyValueCache& cache,
+          int worker)
+        : mixer_(mixer), block_(block), cache_(cache), worker_(worker) {}
+
+    void Add(int64_t row, int64_t head, int64_t seq_len) {
+      const SoftmaxForm& s = mixer_.s_;
+      queries_[count_] = {
+          block_.in[row] + head * s.d_key, block_.out[row] + head * s.d_value,
+          seq_len,
+          s.sinks ? &mixer_.sinks_[static_cast<size_t>(head)] : nullptr};
+      places_[count_] = {row, head};
+      if (++count_ == kMaxSoftmaxRows) Run();
+    }
+
+    void Run() {
+      if (count_ == 0) return;
+      const auto count = static_cast<size_t>(std::exchange(count_, 0));
+      SoftmaxAttentionRows({queries_.data(), count}, cache_, mixer_.step_,
+                           block_.Scratch(worker_));
+      for (size_t i = 0; i < count; ++i) {
+        mixer_.Gate(block_, places_[i].first, places_[i].second);
+      }
+    }
+
+   private:
+    const Softmax& mixer_;
+    MixerBlock& block_;
+    const KeyValueCache& cache_;
+    const int worker_;
+    std::array<SoftmaxQuery, kMaxSoftmaxRows> queries_;
+    std::array<std::pair<int64_t, int64_t>, kMaxSoftmaxRows> places_;
+    int64_t count_ = 0;
+  };
 
   // Puts a row's key and value at a place of its cache, as they are read back:
   // a row's own key, too.
@@ -262,7 +310,12 @@ class Softmax final : public RuntimeMixer {
     if (s_.sinks) step.sink = &sinks_[static_cast<size_t>(head)];
     SoftmaxAttentionStep(queries + head * s_.d_key, cache, step,
                          block.Scratch(worker), out);
+    Gate(block, row, head);
+  }
+
+  void Gate(MixerBlock& block, int64_t row, int64_t head) const {
     if (!s_.gated) return;
+    float* out = block.out[row] + head * s_.d_value;
     float* gate = block.in[row] + s_.queries() + s_.keys() + s_.values() +
                   head * s_.d_value;
     SigmoidRow(gate, s_.d_value, gate);
@@ -274,6 +327,23 @@ class Softmax final : public RuntimeMixer {
                     int worker) const {
     const int64_t before = s_.context / 2, after = (s_.context + 1) / 2;
     const int64_t first = share * s_.group();
+    if (s_.context == 0 && segment.count > 1) {
+      const float* in = block.in[segment.row] + s_.queries();
+      const KeyValueCache all = {.keys = in + share * s_.d_key,
+                                 .values = in + s_.keys() + share * s_.d_value,
+                                 .key_stride = block.in.stride,
+                                 .value_stride = block.in.stride,
+                                 .d_key = s_.d_key,
+                                 .d_value = s_.d_value};
+      Batch batch(*this, block, all, worker);
+      for (int64_t i = 0; i < segment.count; ++i) {
+        for (int64_t head = first; head < first + s_.group(); ++head) {
+          batch.Add(segment.row + i, head, segment.count);
+        }
+      }
+      batch.Run();
+      return;
+    }
     for (int64_t head = first; head < first + s_.group(); ++head) {
       for (int64_t i = 0; i < segment.count; ++i) {
         const int64_t begin =

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "runtime/model/impl.h"
+#include "runtime/session/speculation.h"
 
 namespace tarn {
 
@@ -95,7 +96,12 @@ int64_t PrefixCache::Restore(const std::string& space,
                              Session& session) {
   ++counts_.lookups;
   counts_.asked_tokens += tokens.size();
-  session = Session(session.model(), session.snapshots_.options());
+  Session fresh(session.model(), session.snapshots_.options());
+  if (session.speculation_) {
+    fresh.Speculate(session.speculation_->source->New(),
+                    session.speculation_->options);
+  }
+  session = std::move(fresh);
   const auto root = roots_.find(space);
   if (root == roots_.end()) return 0;
   const Place place = Walk(root->second, tokens);
@@ -165,7 +171,7 @@ void PrefixCache::Insert(const std::string& space, Session& session) {
   Fit();
 }
 
-int64_t PrefixCache::bytes() const {
+int64_t PrefixCache::CountBytes() const {
   int64_t bytes = 0;
   std::set<const SequenceState*> rows;
   for (const Node* node : held_) {
@@ -222,8 +228,8 @@ void PrefixCache::Evict(Node* node) {
 }
 
 void PrefixCache::Fit() {
-  int64_t held = bytes();
-  while (held > max_bytes_ && !held_.empty()) {
+  bytes_ = CountBytes();
+  while (bytes_ > max_bytes_ && !held_.empty()) {
     const auto cost = [&](const Node* node) {
       return static_cast<double>(BytesOf(*node->snapshot->mark)) *
              static_cast<double>(clock_ - node->used + 1);
@@ -232,7 +238,7 @@ void PrefixCache::Fit() {
         held_.begin(), held_.end(),
         [&](const Node* a, const Node* b) { return cost(a) < cost(b); });
     Evict(first);
-    held = bytes();
+    bytes_ = CountBytes();
   }
 }
 
@@ -241,6 +247,7 @@ void PrefixCache::Clear() {
   held_.clear();
   roots_.clear();
   nodes_.clear();
+  bytes_ = 0;
 }
 
 }  // namespace tarn

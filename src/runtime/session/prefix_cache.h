@@ -46,7 +46,7 @@ class PrefixCache {
   void Insert(const std::string& space, Session& session);
   void Clear();
 
-  int64_t bytes() const;  // of states, rows and tokens
+  int64_t bytes() const { return bytes_; }  // of states, rows and tokens
   int64_t states() const { return static_cast<int64_t>(held_.size()); }
   const PrefixCacheCounts& counts() const { return counts_; }
 
@@ -69,8 +69,9 @@ class PrefixCache {
   void Prune(Node* node);
   void Delete(Node* node);
   void Fit();
+  int64_t CountBytes() const;
 
-  int64_t max_bytes_;
+  int64_t max_bytes_, bytes_ = 0;
   std::map<std::string, Node*> roots_;
   std::vector<std::unique_ptr<Node>> nodes_;  // in no order
   std::vector<Node*> held_;                   // those with a state

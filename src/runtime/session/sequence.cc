@@ -57,6 +57,13 @@ void Sequence::Consumed(size_t count) {
   consumed_ += count;
 }
 
+void Sequence::Unconsumed(std::span<const int32_t> tokens) {
+  pending_.erase(pending_.begin(),
+                 pending_.begin() + static_cast<ptrdiff_t>(consumed_));
+  consumed_ = 0;
+  pending_.insert(pending_.begin(), tokens.begin(), tokens.end());
+}
+
 void Sequence::CheckWaits(const char* call) const {
   if (!ended() && pending().empty()) return;
   throw ArgumentError(
@@ -74,10 +81,25 @@ std::optional<std::span<const uint32_t>> Sequence::Allowed() {
   return std::span<const uint32_t>(mask_);
 }
 
+// The rows of logits that stand for a text.
+std::span<const float> Sequence::Known(std::span<const float> logits) const {
+  const auto candidates = static_cast<size_t>(tokenizer_->vocab_size());
+  return logits.first(std::min(candidates, logits.size()));
+}
+
+int32_t Sequence::Guess(std::span<const float> logits, uint64_t position,
+                        std::span<const int32_t> history) const {
+  SamplerState state = sampler_state_;
+  return sampler_.Draw({.logits = Known(logits),
+                        .tokens = history,
+                        .allowed = {},
+                        .position = position},
+                       state);
+}
+
 int32_t Sequence::Draw(std::span<const float> logits, uint64_t position,
                        std::span<const int32_t> history) {
   CheckWaits("Sequence::Draw");
-  const auto candidates = static_cast<size_t>(tokenizer_->vocab_size());
   const auto allowed = Allowed();
   if (!allowed) {
     // Without a stop token to draw, a text ends where nothing may follow.
@@ -86,12 +108,11 @@ int32_t Sequence::Draw(std::span<const float> logits, uint64_t position,
     return -1;
   }
   SamplerState state = sampler_state_;
-  const int32_t token = sampler_.Draw(
-      {.logits = logits.first(std::min(candidates, logits.size())),
-       .tokens = history,
-       .allowed = *allowed,
-       .position = position},
-      state);
+  const int32_t token = sampler_.Draw({.logits = Known(logits),
+                                       .tokens = history,
+                                       .allowed = *allowed,
+                                       .position = position},
+                                      state);
   sampler_state_ = state;
   Accept(token);
   return token;

@@ -22,9 +22,9 @@ namespace tarn {
 struct SequenceOptions {
   SamplerOptions sampler;
   /// Tokens that end the text without being part of it.
-  std::vector<int32_t> stop_tokens;
+  std::vector<int32_t> stop_tokens = {};
   /// Texts that end it; text() gives neither them nor what follows them.
-  std::vector<std::string> stop_texts;
+  std::vector<std::string> stop_texts = {};
   /// The drawn text is one by itself, such as an answer: a space that the
   /// tokenizer puts before texts is taken away.
   bool begins_text = false;
@@ -60,6 +60,11 @@ class Sequence {
   }
   /// Takes the first `count` of them away.
   void Consumed(size_t count);
+  /// Puts tokens before them again, which a model that has consumed them no
+  /// longer holds.
+  void Unconsumed(std::span<const int32_t> tokens);
+  /// Makes room for so many tokens there, so that Unconsumed allocates nothing.
+  void Reserve(size_t tokens) { pending_.reserve(tokens); }
 
   /// Draws a token at a position of the state, the counter of the generator,
   /// from logits [n_outputs]. Rows beyond the tokenizer's table stand for no
@@ -70,6 +75,10 @@ class Sequence {
   /// changed, ArgumentError when tokens are pending or the text has ended.
   int32_t Draw(std::span<const float> logits, uint64_t position,
                std::span<const int32_t> history = {});
+  /// The token that a draw from other logits at this position would give, as
+  /// far as sampling goes: no grammar, and nothing changes. Errors as Draw.
+  int32_t Guess(std::span<const float> logits, uint64_t position,
+                std::span<const int32_t> history) const;
   /// Takes a token as if Draw had drawn it. Throws ArgumentError as Draw does,
   /// outside the tokenizer's table, and for one that the grammar does not
   /// allow.
@@ -101,6 +110,7 @@ class Sequence {
  private:
   void CheckWaits(const char* call) const;
   std::optional<std::span<const uint32_t>> Allowed();
+  std::span<const float> Known(std::span<const float> logits) const;
 
   const Tokenizer* tokenizer_;
   SequenceOptions options_;  // stop tokens sorted

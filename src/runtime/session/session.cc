@@ -1,10 +1,12 @@
 #include "runtime/session/session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/text.h"
 #include "runtime/model/impl.h"
+#include "runtime/session/speculation.h"
 
 namespace tarn {
 namespace {
@@ -66,6 +68,7 @@ std::span<const int32_t> Session::pending() const {
 void Session::Append(std::span<const int32_t> tokens, const StopCheck& stop) {
   const Model& model = model_->model;
   CheckPrompt(tokens, model.vocab_size());
+  GiveUpGuess();
   const std::span<const int32_t> before = pending();
   std::vector<int32_t> all(before.begin(), before.end());
   all.insert(all.end(), tokens.begin(), tokens.end());
@@ -88,6 +91,7 @@ void Session::Begin(std::span<const int32_t> prompt,
                     const SequenceOptions& options, int64_t max_tokens) {
   const Model& model = model_->model;
   CheckPrompt(prompt, model.vocab_size());
+  GiveUpGuess();
   const std::span<const int32_t> before = pending();
   std::vector<int32_t> all(before.begin(), before.end());
   all.insert(all.end(), prompt.begin(), prompt.end());
@@ -125,10 +129,19 @@ int64_t Session::NextKept() const {
 }
 
 Job Session::NextJob(int64_t most) {
+  Job job = NextPending(most);
+  if (job.tokens.size() < pending().size()) return job;
+  const std::optional<Job> guess = GuessJob(most);
+  return guess ? *guess : job;
+}
+
+// The same without a guess.
+Job Session::NextPending(int64_t most) {
   const std::span<const int32_t> all = pending();
   if (all.empty() || most < 1) {
     throw ArgumentError("session: job", "a token to consume", "none");
   }
+  if (speculation_) speculation_->handed_out = false;
   CopyMarkedHere();
   const int64_t count = std::min(most, NextKept() - position());
   const auto tokens = all.first(static_cast<size_t>(count));
@@ -138,15 +151,17 @@ Job Session::NextJob(int64_t most) {
   return {&state_, tokens, logits ? logits_.data() : nullptr};
 }
 
-void Session::JobDone(const Job& job) {
-  tokens_.insert(tokens_.end(), job.tokens.begin(), job.tokens.end());
+void Session::JobDone(const Job& job, double ms) {
+  const size_t count = GuessDone(job, ms);
+  const auto consumed = job.tokens.first(count);
+  tokens_.insert(tokens_.end(), consumed.begin(), consumed.end());
   if (text_) {
-    text_->Consumed(job.tokens.size());
+    text_->Consumed(count);
   } else {
-    pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(
-                                                            job.tokens.size()));
+    pending_.erase(pending_.begin(),
+                   pending_.begin() + static_cast<ptrdiff_t>(count));
   }
-  Reached();
+  if (!reads_ahead()) Reached();
 }
 
 // Keeps the state here if a rule wants it.
@@ -166,10 +181,17 @@ void Session::Reached() {
 }
 
 void Session::Consume(const StopCheck& stop) {
+  using Clock = std::chrono::steady_clock;
   while (!pending().empty()) {
     const Job job = NextJob(kBlockTokens);
-    model_->model.Prefill(state_, job.tokens, job.logits, stop);
-    JobDone(job);
+    const Clock::time_point begin = Clock::now();
+    if (job.all_logits) {
+      model_->model.Score(state_, job.tokens, job.logits, stop);
+    } else {
+      model_->model.Prefill(state_, job.tokens, job.logits, stop);
+    }
+    const std::chrono::duration<double, std::milli> ms = Clock::now() - begin;
+    JobDone(job, ms.count());
   }
 }
 
@@ -181,12 +203,16 @@ int32_t Session::Draw() {
     throw ArgumentError("session: Draw", "all tokens consumed, with logits",
                         "tokens to consume");
   }
-  const int32_t token =
-      text_->Draw(logits(), static_cast<uint64_t>(position()), tokens_);
-  if (text_->options().sampler.mirostat != 0) {
+  const bool remembers = text_->options().sampler.mirostat != 0;
+  if (remembers) {
     draw_states_.resize(static_cast<size_t>(position() - text_begin_));
-    draw_states_.push_back(text_->sampler_state());
+    draw_states_.reserve(draw_states_.size() + 1);
   }
+  drawn_from_ = logits();
+  const int32_t token =
+      text_->Draw(drawn_from_, static_cast<uint64_t>(position()), tokens_);
+  if (remembers) draw_states_.push_back(text_->sampler_state());
+  if (reads_ahead()) CompareGuess(token);
   return token;
 }
 
@@ -196,13 +222,14 @@ Session Session::Fork(std::optional<uint64_t> stream) const {
   copy.tokens_ = tokens_;
   copy.pending_ = pending_;
   copy.text_ = text_;
-  if (stream && copy.text_) copy.text_->SetStream(*stream);
   copy.text_begin_ = text_begin_;
   copy.draw_states_ = draw_states_;
   copy.snapshots_ = snapshots_;
   copy.keep_at_ = keep_at_;
   copy.keep_here_ = keep_here_;
   copy.marks_ = marks_;
+  CopyWithoutGuess(copy);
+  if (stream && copy.text_) copy.text_->SetStream(*stream);
   return copy;
 }
 
@@ -212,6 +239,7 @@ void Session::Mark(const std::string& name) {
     throw ArgumentError("session: mark",
                         StrCat("at most ", kMaxMarks, " marks"), "one more");
   }
+  Settle();
   marks_[name] = {position(), nullptr};
 }
 
@@ -219,8 +247,9 @@ bool Session::Unmark(const std::string& name) { return marks_.erase(name) > 0; }
 
 // The state is about to change: marks that stand here get a copy, one for all.
 void Session::CopyMarkedHere() {
-  if (std::exchange(keep_here_, false)) KeepHere();
+  const bool keeps = std::exchange(keep_here_, false);
   if (position() == 0) return;  // the initial state is not kept
+  if (keeps) snapshots_.Keep(Insides::Of(state_), /*asked_for=*/true);
   std::shared_ptr<const StateMark> copy;
   for (auto& [name, mark] : marks_) {
     if (mark.state != nullptr || mark.position != position()) continue;
@@ -272,6 +301,7 @@ void Session::DropAfter(int64_t position) {
 
 // The text as it was at the present position.
 void Session::RewindText() {
+  if (speculation_) speculation_->source->Forget(position());
   pending_.clear();
   if (!text_) return;
   if (position() < text_begin_) {
@@ -297,6 +327,7 @@ void Session::ReplayText(std::span<const int32_t> pending) {
 }
 
 int64_t Session::RollBack(int64_t position, const StopCheck& stop) {
+  Settle(stop);
   if (position < 0 || position > this->position()) {
     throw ArgumentError("session: position", StrCat("0 to ", this->position()),
                         StrCat(position));
@@ -370,6 +401,7 @@ void Session::KeepAt(int64_t position) {
 }
 
 void Session::KeepHere() {
+  Settle();
   if (position() > 0) snapshots_.Keep(Insides::Of(state_), /*asked_for=*/true);
 }
 

@@ -26,6 +26,22 @@ inline constexpr size_t kMaxMarkName = 64;  // bytes
 /// Throws ArgumentError for what Session::Mark does not take.
 void CheckMarkName(const std::string& name);
 
+class DraftSource;
+struct Speculation;
+
+struct SpeculationOptions {
+  int64_t most = 12;  // tokens of a guess, 1 to 64
+  /// Guesses only as far as reads were measured to make up for it; else always
+  /// as far as it can.
+  bool adapts = true;
+};
+
+/// What guesses of a session came to: tokens that the model read ahead, and how
+/// many of them the text then drew.
+struct SpeculationCounts {
+  int64_t guesses = 0, guessed = 0, confirmed = 0;
+};
+
 /// Where a session stood when it was marked.
 struct SessionMark {
   int64_t position = 0;
@@ -54,7 +70,9 @@ class Session {
   const State& state() const { return state_; }
   /// Of the last token consumed; empty before the first, and where the caller
   /// has not asked for them.
-  std::span<const float> logits() const { return state_.last_logits(); }
+  std::span<const float> logits() const;
+  /// Those that the last Draw drew from, valid until the next other call.
+  std::span<const float> drawn_from() const { return drawn_from_; }
   /// Bytes of the state; of snapshots and marks.
   int64_t state_bytes() const { return state_.bytes(); }
   int64_t snapshot_bytes() const;
@@ -88,13 +106,30 @@ class Session {
   /// kept. Valid until JobDone or any other call. Throws ArgumentError with
   /// nothing pending.
   Job NextJob(int64_t most);
-  /// The job has run.
-  void JobDone(const Job& job);
+  /// The job has run. `ms`: how long, if the caller knows; lengths of guesses
+  /// are chosen by it.
+  void JobDone(const Job& job, double ms = 0);
   /// Consumes everything pending. `stop` as for Append, but what is left stays
   /// pending.
   void Consume(const StopCheck& stop = {});
   /// Draws a token of the text, which is pending then (Sequence::Draw).
   int32_t Draw();
+
+  /// Guesses of `source` are read along with the token that the text has drawn;
+  /// null: none. Every token, state and logit keeps its bits: draws that
+  /// confirm guesses need no pass of their own. Not with
+  /// SnapshotOptions::every_token. Meanwhile several drawn tokens may be
+  /// pending() where otherwise one is. Throws ArgumentError for options out of
+  /// range.
+  void Speculate(std::unique_ptr<DraftSource> source,
+                 const SpeculationOptions& options = {});
+  SpeculationCounts speculation() const;
+  /// Whether state() holds a guess besides what the session has consumed.
+  bool reads_ahead() const;
+  /// Consumes all that is pending of a text but the token drawn last: where the
+  /// session stands without guesses. Fork, Append and Begin need no Settle;
+  /// Mark, KeepHere and RollBack do it. Errors as Append.
+  void Settle(const StopCheck& stop = {});
 
   /// A session that continues by itself from the same value: state, tokens,
   /// text, marks; snapshots are shared. `stream`: of its draws; without one the
@@ -135,6 +170,13 @@ class Session {
   void Restore(const Snapshot* from);
   void Replay(const Snapshot* from, int64_t position, const StopCheck& stop);
   void CopyMarkedHere();
+  Job NextPending(int64_t most);
+  int64_t RoomToGuess() const;
+  std::optional<Job> GuessJob(int64_t most);
+  size_t GuessDone(const Job& job, double ms);
+  void CompareGuess(int32_t token);
+  void GiveUpGuess();
+  void CopyWithoutGuess(Session& copy) const;
   void DropAfter(int64_t position);
   void RewindText();
   void ReplayText(std::span<const int32_t> pending);
@@ -154,6 +196,8 @@ class Session {
   bool keep_here_ = false;        // before the state moves
   std::map<std::string, SessionMark> marks_;
   std::vector<float> logits_;  // [n_outputs], of a job
+  std::span<const float> drawn_from_;
+  std::unique_ptr<Speculation> speculation_;
 };
 
 }  // namespace tarn

@@ -241,7 +241,11 @@ class SessionReader {
         sequence.Accept(parts.tokens[static_cast<size_t>(i)]);
         sequence.Consumed(1);
       }
-      for (const int32_t token : pending) sequence.Accept(token);
+      // Several where the text was guessed ahead (runtime/speculate).
+      for (const int32_t token : pending) {
+        sequence.Accept(token);
+        sequence.Consumed(1);
+      }
     }
     if (text->Flag("stopped")) {
       if (options.stop_tokens.empty()) {
@@ -249,6 +253,7 @@ class SessionReader {
       }
       sequence.Accept(options.stop_tokens.front());
     }
+    if (position >= parts.text_begin) sequence.Unconsumed(pending);
     for (const nlohmann::json& mu : text->List("drawn_mu")) {
       const nlohmann::json row = {{"mu", mu}};
       parts.draw_states.push_back({JsonObject(row, text->At("drawn_mu"))

@@ -138,6 +138,7 @@ void WriteSession(const SessionToWrite& session, std::string_view state,
 }  // namespace
 
 void SaveSession(const Session& session, ByteSink& sink) {
+  if (session.reads_ahead()) return SaveSession(session.Fork(), sink);
   const SessionToWrite to_write(session);
   CheckEarlier(to_write);
   std::string state;

@@ -93,14 +93,19 @@ void SequenceState::Reset() {
 
 StateMark SequenceState::Mark() const {
   StateMark mark;
-  mark.position = position;
-  mark.block = AlignedBuffer<float>(block_.size());
-  CopyFloats(block_.data(), block_.size(), mark.block.data());
-  if (has_logits) {
-    mark.logits = AlignedBuffer<float>(layout_->outputs);
-    CopyFloats(logits(), layout_->outputs, mark.logits.data());
-  }
+  Mark(mark);
   return mark;
+}
+
+void SequenceState::Mark(StateMark& mark) const {
+  const auto copy = [](const float* from, int64_t count,
+                       AlignedBuffer<float>& to) {
+    if (to.size() != count) to = AlignedBuffer<float>(count);
+    CopyFloats(from, count, to.data());
+  };
+  mark.position = position;
+  copy(block_.data(), block_.size(), mark.block);
+  copy(logits(), has_logits ? layout_->outputs : 0, mark.logits);
 }
 
 void SequenceState::Rollback(const StateMark& mark) {
@@ -115,6 +120,13 @@ void SequenceState::Rollback(StateMark&& mark) {
   block_ = std::move(mark.block);
   has_logits = mark.logits.size() > 0;
   if (has_logits) logits_ = std::move(mark.logits);
+}
+
+void SequenceState::Exchange(StateMark& mark) {
+  position = mark.position;
+  std::swap(block_, mark.block);
+  has_logits = mark.logits.size() > 0;
+  if (has_logits) std::swap(logits_, mark.logits);
 }
 
 int64_t SequenceState::bytes() const {

@@ -59,9 +59,13 @@ class SequenceState {
   /// O(fixed tensors): what grows is only ever appended to. The source is not
   /// part of it. Throws std::bad_alloc.
   StateMark Mark() const;
+  /// The same into a mark whose memory is used again.
+  void Mark(StateMark& mark) const;
   void Rollback(const StateMark& mark);  // of this object
   /// The same without a copy: takes the mark's memory. O(1).
   void Rollback(StateMark&& mark);
+  /// The same, and leaves this state's memory in the mark, to be used again.
+  void Exchange(StateMark& mark);
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;

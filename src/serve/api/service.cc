@@ -14,6 +14,14 @@ int64_t SecondsNow() {
       .count();
 }
 
+// Their sources are made for each session.
+SchedulerOptions WithDrafts(SchedulerOptions options, const Drafts& drafts) {
+  if (!drafts.none()) {
+    options.drafts = [&drafts] { return drafts.Make(); };
+  }
+  return options;
+}
+
 }  // namespace
 
 ServedModel::ServedModel(std::string name, LoadedModel model,
@@ -26,10 +34,13 @@ ServedModel::ServedModel(std::string name, LoadedModel model,
                         : TurnEnds{}),
       created(SecondsNow()),
       options(options),
+      drafts(Drafts::Open(options.speculate, loaded, loaded.model.options())
+                 .Take()),
       constraints(std::make_unique<ConstraintCache>(loaded.tokenizer)),
       sessions(std::make_unique<SessionStore>(
           loaded, options.scheduler.snapshots, options.sessions)),
-      scheduler(std::make_unique<Scheduler>(loaded, options.scheduler)) {}
+      scheduler(std::make_unique<Scheduler>(
+          loaded, WithDrafts(options.scheduler, drafts))) {}
 
 NoSuchModel::NoSuchModel(const std::string& name)
     : Error(ErrorCode::kArgument, "model", "the name of a model that is served",

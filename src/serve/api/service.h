@@ -9,6 +9,7 @@
 
 #include "runtime/chat/turn_end.h"
 #include "runtime/session/loaded_model.h"
+#include "runtime/speculate/drafts.h"
 #include "serve/api/constraints.h"
 #include "serve/schedule/scheduler.h"
 #include "serve/sessions/session_store.h"
@@ -23,11 +24,12 @@ struct ServiceOptions {
   int64_t max_tokens = 4096;
   /// Of a prompt, in tokens; 0: any number that the model has room for.
   int64_t max_prompt_tokens = 0;
+  std::string speculate = kNoGuesses;  // Drafts::Open
 };
 
 /// A model under the name that requests give it.
 struct ServedModel {
-  /// Throws ArgumentError for a model that writes no text.
+  /// Throws ArgumentError for a model that writes no text, and as Drafts::Open.
   ServedModel(std::string name, LoadedModel model,
               std::optional<ChatFormat> format, const ServiceOptions& options);
 
@@ -37,6 +39,7 @@ struct ServedModel {
   const TurnEnds ends;
   const int64_t created;  // seconds of the system's clock
   const ServiceOptions options;
+  const Drafts drafts;
   std::unique_ptr<ConstraintCache> constraints;
   std::unique_ptr<SessionStore> sessions;  // the scheduler's thread's
   std::unique_ptr<Scheduler> scheduler;    // ends first

@@ -17,6 +17,8 @@ constexpr int64_t kLeastPromptTokens = 16;
 constexpr int64_t kFirstPromptTokens = 64;
 // The largest block that one call of the model runs without the lock.
 constexpr int64_t kMostPromptTokens = 2048;
+// Tokens of a step of one text, guesses included.
+constexpr int64_t kMostGuessed = 64;
 
 double Milliseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -265,6 +267,7 @@ void Scheduler::Start(Active& active) {
         prompt = prompt.subspan(static_cast<size_t>(known));
       }
     }
+    if (options_.drafts) session->Speculate(options_.drafts());
     session->Begin(prompt, request.options, request.max_tokens);
     active.usage.prompt_computed =
         static_cast<int64_t>(session->pending().size());
@@ -295,29 +298,7 @@ void Scheduler::DrawTokens() {
   for (auto& active : running_) {
     if (active->done || active->reading) continue;
     try {
-      for (size_t i = 0; i < active->choices.size(); ++i) {
-        Choice& choice = active->choices[i];
-        Session& session = *choice.session;
-        if (choice.ended) continue;
-        if (!session.text()->ended()) {
-          const int32_t token = session.Draw();
-          if (token < 0) {  // the grammar's text ended without a token
-            EndChoice(*active, choice, /*cancelled=*/false);
-            continue;
-          }
-          ++active->usage.text_tokens;
-          if (!std::exchange(active->told_token, true)) {
-            active->usage.first_token_ms =
-                Milliseconds(active->submitted, Clock::now());
-          }
-          active->request.sink->Token({static_cast<int64_t>(i), token,
-                                       session.text()->text(),
-                                       session.logits()});
-        }
-        if (session.text()->ended()) {
-          EndChoice(*active, choice, /*cancelled=*/false);
-        }
-      }
+      for (Choice& choice : active->choices) DrawChoice(*active, choice);
     } catch (const Error& error) {
       Fail(*active, error);
       continue;
@@ -326,6 +307,30 @@ void Scheduler::DrawTokens() {
                     [](const Choice& c) { return c.ended; })) {
       Finish(*active);
     }
+  }
+}
+
+// One token, or as many as were guessed and are right.
+void Scheduler::DrawChoice(Active& active, Choice& choice) {
+  Session& session = *choice.session;
+  while (!choice.ended && session.pending().empty() &&
+         !active.ticket->cancelled()) {
+    if (!session.text()->ended()) {
+      const int32_t token = session.Draw();
+      if (token < 0) {  // the grammar's text ended without a token
+        EndChoice(active, choice, /*cancelled=*/false);
+        return;
+      }
+      ++active.usage.text_tokens;
+      if (!std::exchange(active.told_token, true)) {
+        active.usage.first_token_ms =
+            Milliseconds(active.submitted, Clock::now());
+      }
+      active.request.sink->Token({&choice - active.choices.data(), token,
+                                  session.text()->text(),
+                                  session.drawn_from()});
+    }
+    if (session.text()->ended()) EndChoice(active, choice, false);
   }
 }
 
@@ -347,10 +352,15 @@ void Scheduler::RunStep() {
   for (auto& active : running_) {
     if (active->done || active->reading) continue;
     for (Choice& choice : active->choices) {
-      if (choice.ended) continue;
-      jobs.push_back(choice.session->NextJob(1));
+      if (choice.ended || choice.session->pending().empty()) continue;
       whose.push_back({active.get(), choice.session});
     }
+  }
+  // Guesses are rows of the step, which other texts make better use of.
+  const bool alone = whose.size() == 1;
+  for (auto& [active, session] : whose) {
+    const auto waiting = static_cast<int64_t>(session->pending().size());
+    jobs.push_back(session->NextJob(alone ? kMostGuessed : waiting));
   }
   // The prompts share a slice, beginning with another one each time.
   int64_t budget = PromptBudget(), prompt_tokens = 0;
@@ -389,7 +399,7 @@ void Scheduler::RunStep() {
     token_ms_ = token_ms_ <= 0 ? one : 0.7 * token_ms_ + 0.3 * one;
   }
   for (size_t i = 0; i < jobs.size(); ++i) {
-    whose[i].second->JobDone(jobs[i]);
+    whose[i].second->JobDone(jobs[i], jobs.size() == 1 ? took : 0);
     Active& active = *whose[i].first;
     if (active.reading && whose[i].second->pending().empty()) {
       PromptDone(active);
@@ -435,6 +445,7 @@ void Scheduler::GiveBack(Active& active, bool cancelled) {
   if (active.request.session != nullptr) {
     HeldSession& held = *active.request.session;
     held.busy = false;
+    if (held.session) held.session->Settle();
     if (cancelled && active.request.roll_back_when_cancelled && held.session) {
       held.session->RollBack(
           std::min(active.began_at, held.session->position()));
@@ -454,6 +465,12 @@ void Scheduler::Finish(Active& active) {
   for (const Choice& choice : active.choices) {
     usage.state_bytes += choice.session->state_bytes();
   }
+  SpeculationCounts guesses;
+  for (const Choice& choice : active.choices) {
+    const SpeculationCounts one = choice.session->speculation();
+    guesses.guessed += one.guessed;
+    guesses.confirmed += one.confirmed;
+  }
   const bool cancelled = active.ticket->cancelled();
   try {
     GiveBack(active, cancelled);
@@ -467,6 +484,8 @@ void Scheduler::Finish(Active& active) {
     counts_.prompt_computed += static_cast<uint64_t>(usage.prompt_computed);
     counts_.text_tokens += static_cast<uint64_t>(usage.text_tokens);
     counts_.cache_bytes = cache_.bytes();
+    counts_.guessed += static_cast<uint64_t>(guesses.guessed);
+    counts_.confirmed += static_cast<uint64_t>(guesses.confirmed);
   }
   active.request.sink->Done(usage);
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "runtime/session/prefix_cache.h"
+#include "runtime/speculate/draft.h"
 #include "serve/schedule/text_request.h"
 
 namespace tarn::serve {
@@ -26,6 +27,9 @@ struct SchedulerOptions {
   /// the longest that a stream stands still. 1 to 10,000.
   double prompt_slice_ms = 50;
   SnapshotOptions snapshots = {};
+  /// Makes the guesses of a session (Session::Speculate), which are read where
+  /// one text is written alone; none: no guesses.
+  std::function<std::unique_ptr<DraftSource>()> drafts = {};
 };
 
 /// No room for another request.
@@ -40,7 +44,8 @@ class QueueFull : public Error {
 struct SchedulerCounts {
   uint64_t requests = 0, rejected = 0, cancelled = 0, failed = 0;
   uint64_t prompt_tokens = 0, prompt_computed = 0, text_tokens = 0;
-  uint64_t steps = 0, step_rows = 0;  // calls of the model, their sequences
+  uint64_t steps = 0, step_rows = 0;    // calls of the model, their sequences
+  uint64_t guessed = 0, confirmed = 0;  // tokens read ahead, and the right ones
   double model_ms = 0;
   int64_t running = 0, waiting = 0;
   PrefixCacheCounts cache;
@@ -87,6 +92,7 @@ class Scheduler {
   void Start(Active& active);
   void DropCancelled();
   void DrawTokens();
+  void DrawChoice(Active& active, Choice& choice);
   void RunStep();
   void PromptDone(Active& active);
   void EndChoice(Active& active, Choice& choice, bool cancelled);

@@ -379,3 +379,37 @@ def test_logits_are_copies(model):
     logits = session.logits
     logits[:] = 0
     assert np.abs(session.logits).max() > 0
+
+
+def test_guesses_do_not_change_a_text(model, tmp_path):
+    texts = {}
+    for name, source in (("none", None), ("ngram", "ngram"), ("model", model)):
+        session = runtime.Session(model)
+        session.speculate(source, most=7)
+        session.begin("abcabcabc", 80, seed=3, temperature=0.5, stop_tokens=())
+        drawn = [session.next() for _ in range(30)]
+        session.mark("here")  # in the middle of a guess, or not
+        fork = session.fork()
+        drawn += list(iter(session.next, None))
+        texts[name] = b"".join(piece for _, piece in drawn)
+        check(model, session, session.tokens.tolist())
+        assert session.position == 89 and not len(session.pending)
+        assert b"".join(piece for _, piece in iter(fork.next, None)) == b"".join(
+            piece for _, piece in drawn[30:]
+        )
+        assert fork == session
+        session.rollback("here")
+        check(model, session, session.tokens.tolist())
+        assert session.position == 38
+        guessed, confirmed = session.guesses
+        assert 0 <= confirmed <= guessed and (source is not None or guessed == 0)
+    assert texts["none"] == texts["ngram"] == texts["model"]
+
+
+def test_guesses_are_checked(model):
+    session = runtime.Session(model)
+    for most in (0, 65):
+        with pytest.raises(ValueError, match="most"):
+            session.speculate(most=most)
+    with pytest.raises(ValueError, match="ngram"):
+        session.speculate("words")

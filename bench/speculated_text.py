@@ -1,0 +1,68 @@
+"""Texts of the measure `speculation`: seconds of the same text without guesses and with
+them, in turn, as one line of JSON. A program, since a process has one number of threads.
+
+    python bench/speculated_text.py MODEL DRAFT json|code|plays WEIGHTS THREADS [--quick]
+"""
+
+import json
+import statistics
+import sys
+import time
+
+import speculation_models as models
+from tarn.runtime import Model, Session
+
+
+def prompt_of(kind):
+    if kind == "json":
+        return models.records(10_001, 4).removesuffix("\n]") + ",\n"
+    if kind == "code":
+        # From the middle of files that were not trained on.
+        text = models.sources()[1][7].read_text(encoding="utf-8")
+        return text[: text.index("\n", 2500) + 1]
+    return models.plays()[-3000:]
+
+
+def draw(session, prompt, sampling, tokens):
+    """Tokens of a text and its seconds, without those of the prompt."""
+    session.begin(prompt, tokens, stop_tokens=(), **sampling)
+    drawn = [session.next()]
+    start = time.perf_counter()
+    while (one := session.next()) is not None:
+        drawn.append(one)
+    return [token for token, _ in drawn], time.perf_counter() - start
+
+
+def main(model_path, draft_path, kind, weights, threads, quick=False):
+    model = Model(model_path, weights=weights, threads=int(threads))
+    draft = Model(draft_path, weights=weights, threads=int(threads))
+    sources = {"off": None, "ngram": "ngram", "model": draft}
+    prompt, tokens = model.encode(prompt_of(kind)), 32 if quick else 256
+    seconds = {name: [] for name in sources}
+    right = {name: [0, 0] for name in sources}
+    # One text a seed: what a guess is worth differs from text to text.
+    for seed in range(2 if quick else 7):
+        sampling = {"seed": seed, "temperature": 0.8}
+        texts = {}
+        for name, source in sources.items():
+            session = Session(model)
+            session.speculate(source)
+            texts[name], taken = draw(session, prompt, sampling, tokens)
+            seconds[name].append(taken)
+            right[name] = [a + b for a, b in zip(right[name], session.guesses)]
+        assert texts["off"] == texts["ngram"] == texts["model"]
+    found = {
+        name: {
+            "tokens": tokens,
+            "seconds": seconds[name],
+            "times": statistics.median(a / b for a, b in zip(seconds["off"], seconds[name])),
+            "guessed": right[name][0],
+            "confirmed": right[name][1],
+        }
+        for name in sources
+    }
+    print(json.dumps({"parameters": model.parameters, "sides": found}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:6], quick="--quick" in sys.argv)

@@ -1,0 +1,36 @@
+// Where a user's word says that guesses come from.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runtime/session/loaded_model.h"
+#include "runtime/speculate/draft.h"
+
+namespace tarn {
+
+inline constexpr char kNoGuesses[] = "off";
+inline constexpr char kNgramGuesses[] = "ngram";
+
+/// Makes the sources of a model's sessions. Immutable; thread-safe.
+class Drafts {
+ public:
+  /// word: "off", "ngram" (what the text repeats of itself), or the path of a
+  /// draft model, which is opened with `options`. `model` must outlive this.
+  /// Throws ArgumentError for a draft model that has another tokenizer or
+  /// writes no text; other errors as LoadedModel::Open.
+  static Result<Drafts> Open(const std::string& word, const LoadedModel& model,
+                             const ModelOptions& options = {});
+
+  /// Null where there are to be no guesses. Refers to this.
+  std::unique_ptr<DraftSource> Make() const;
+  bool none() const { return !ngram_ && draft_ == nullptr; }
+
+ private:
+  bool ngram_ = false;
+  std::unique_ptr<const LoadedModel> draft_;  // its place does not change
+  const LoadedModel* model_ = nullptr;
+};
+
+}  // namespace tarn
