@@ -184,6 +184,7 @@ _SUBJECTS = {
         "hybrid_models",
         "recurrent_classes",
     ),
+    "Texts": ("speculation", "llama_server"),
 }
 # What users ask first, misses included: a table and its goal.
 _FIRST = (

@@ -106,7 +106,7 @@ def parse():
 
 def names_of(args, parser):
     if args.all:
-        return list(measures.ALL)
+        return [name for name, one in measures.ALL.items() if not one.missing()]
     if args.kernels:
         return [name for name, one in measures.ALL.items() if not one.peers]
     names = []

@@ -3,6 +3,7 @@ results.Table. Modules are loaded on demand, since some need the peers."""
 
 import dataclasses
 import importlib
+import os
 
 import published_shapes
 
@@ -14,8 +15,14 @@ class Measure:
     function: str = "measure"
     peers: bool = False  # needs .venv-peers
     arguments: tuple = ()  # of the function, after the context
+    variables: tuple = ()  # of the environment, without which it cannot run
+
+    def missing(self):
+        return [one for one in self.variables if one not in os.environ]
 
     def load(self):
+        if self.missing():
+            raise SystemExit(f"bench: want {', '.join(self.missing())} set for {self.title}")
         function = getattr(importlib.import_module(self.module), self.function)
         return lambda ctx: function(ctx, *self.arguments)
 
@@ -63,7 +70,12 @@ ALL = (
         "hybrid_models": _own("transformers' own models", "hybrid_models"),
         "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
         "speculation": _own("guesses read ahead of the draws", "speculation"),
-        "llama_server": _own("a server beside llama-server", "llama_server"),
+        "llama_server": Measure(
+            "a server beside llama-server",
+            "measures.llama_server",
+            peers=True,
+            variables=("TARN_LLAMA_SERVER", "TARN_BENCH_SERVED"),
+        ),
         "fla_forms": _own("flash-linear-attention's forms against torch", "fla_forms"),
         "kernels": _own("every kernel at usual shapes", "kernels"),
     }

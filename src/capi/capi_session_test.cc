@@ -126,7 +126,6 @@ TEST_F(CApiSession, GuessesDoNotChangeAText) {
   const Ids prompt = Numbers(20);
   tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
   options.max_tokens = 60;
-  options.temperature = 0;
   std::string wanted;
   Ids tokens;
   for (const int32_t source :

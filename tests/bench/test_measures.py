@@ -67,7 +67,8 @@ def test_a_table_that_is_measured_again_takes_its_old_place(written):
 @pytest.mark.skipif(not PEERS.exists(), reason="no .venv-peers (make bench-peers)")
 @pytest.mark.parametrize("name", [n for n, one in measures.ALL.items() if one.peers])
 def test_measures_with_peers(name):
-    assert measures.ALL[name].title
+    if measures.ALL[name].missing():
+        pytest.skip(f"needs {measures.ALL[name].missing()}")
     shown = run(str(PEERS), "--quick", "--dry", "--only", name)
     assert " ms" in shown
 

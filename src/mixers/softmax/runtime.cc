@@ -46,13 +46,11 @@ class Softmax final : public RuntimeMixer {
     if (s_.sinks) sinks_ = tensors.Vector("sinks");
   }
 
-  // The scores of a row, then a prepared row (FullRow); for several rows those
-  // of a Batch. Grows when the cache does, not from token to token.
+  // The scores of a row, then a prepared row (FullRow); or what several rows of
+  // a prompt need (Batch). Grows when the cache does, not from token to token.
   int64_t WorkerFloats(const MixerBlock& block) const override {
     int64_t most = ring_;
-    bool several = false;
     for (const Segment& s : block.segments) {
-      several = several || s.count > 1;
       if (s.state == nullptr) {
         most = std::max(
             most, s_.context > 0 ? std::min(s_.context, s.count) : s.count);
@@ -63,7 +61,7 @@ class Softmax final : public RuntimeMixer {
     const int64_t one =
         RowStride(most) +
         (s_.norm == HeadNorm::kFull ? RowStride(s_.queries() + s_.keys()) : 0);
-    return several ? std::max(one, SoftmaxRowsFloats(most, s_.d_value)) : one;
+    return std::max(one, SoftmaxRowsFloats(most, s_.d_value));
   }
 
   void Mix(MixerBlock& block, int64_t layer) const override {

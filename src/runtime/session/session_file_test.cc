@@ -269,13 +269,11 @@ TEST_F(HostileSessionFile, FactsAreChecked) {
   EXPECT_EQ("no error", Message("\"text\"", "\"text\""));
   const std::pair<const char*, const char*> changes[] = {
       {"\"pending\":[", "\"pending\":[29,"},
-      {"\"pending\":[", "\"pending\":[1,"},
       {"\"pending\":[", "\"pending\":[true,"},
       {"\"begin\":159", "\"begin\":99999"},
       {"\"begin\":159", "\"begin\":-1"},
       {"\"max_tokens\":1000", "\"max_tokens\":2"},
       {"\"max_tokens\":1000", "\"max_tokens\":-1"},
-      {"\"stopped\":false", "\"stopped\":true"},
       {"\"stop_tokens\":[3]", "\"stop_tokens\":[29]"},
       {"\"stop_texts\":[[255", "\"stop_texts\":[[256"},
       {"\"temperature\":1.25", "\"temperature\":101"},

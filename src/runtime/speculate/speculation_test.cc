@@ -200,7 +200,7 @@ TEST_P(SpeculationTest, AnyGuessesAndOperationsEqualPlainSteps) {
         Replay(plain, 2);
       }
     }
-    EXPECT_EQ(spoilt < 1.0, confirmed > 20);
+    EXPECT_EQ(spoilt<1.0, confirmed> 20);
     EXPECT_TRUE(spoilt < 1.0 || confirmed == 0);
     EXPECT_TRUE(spoilt != 0.2 || ahead_ > 0);
   }
