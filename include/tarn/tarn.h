@@ -530,6 +530,11 @@ TARN_API tarn_status tarn_session_mark(tarn_session* session, const char* name,
                                        tarn_error** error);
 /* Takes a mark away. 1 if there was one, else 0 (also for NULL). */
 TARN_API int32_t tarn_session_unmark(tarn_session* session, const char* name);
+/* Where a mark stands. TARN_ERROR_ARGUMENT where there is no such mark. */
+TARN_API tarn_status tarn_session_mark_position(const tarn_session* session,
+                                                const char* name,
+                                                uint64_t* position,
+                                                tarn_error** error);
 /* Goes back to a position, at most the present one, from the nearest state that
  * is kept; *replayed (may be NULL): how many tokens were read again. What is
  * pending is dropped, and later marks are. A text continues from there if it
@@ -557,6 +562,16 @@ TARN_API tarn_status tarn_session_load(const tarn_model* model,
                                        const tarn_session_options* options,
                                        tarn_session** session,
                                        tarn_error** error);
+
+/* The same file as bytes in memory, by the rules of tarn_state_serialize.
+ * O(bytes) also where it only counts. */
+TARN_API tarn_status tarn_session_serialize(const tarn_session* session,
+                                            void* bytes, uint64_t capacity,
+                                            uint64_t* size, tarn_error** error);
+TARN_API tarn_status
+tarn_session_deserialize(const tarn_model* model, const void* bytes,
+                         uint64_t size, const tarn_session_options* options,
+                         tarn_session** session, tarn_error** error);
 
 /* Facts; 0 for NULL. Position: tokens consumed, without those pending. Snapshot
  * bytes: of earlier states and marks. */

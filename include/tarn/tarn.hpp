@@ -570,6 +570,28 @@ class Session {
                    &session.session_);
     return session;
   }
+  /// The bytes of that file, and a session from them.
+  std::vector<std::uint8_t> Serialize() const {
+    std::uint64_t size = 0;
+    internal::Call(tarn_session_serialize, session_, nullptr, std::uint64_t{0},
+                   &size);
+    return internal::Fill(std::vector<std::uint8_t>(size),
+                          [&](std::uint8_t* bytes, std::uint64_t capacity,
+                              std::uint64_t* count, tarn_error** error) {
+                            return tarn_session_serialize(
+                                session_, bytes, capacity, count, error);
+                          });
+  }
+  static Session Deserialize(const Model& model,
+                             const std::vector<std::uint8_t>& bytes,
+                             const SessionOptions& options = {}) {
+    const tarn_session_options c = ToC(options);
+    Session session;
+    internal::Call(tarn_session_deserialize, model.get(),
+                   static_cast<const void*>(bytes.data()), bytes.size(), &c,
+                   &session.session_);
+    return session;
+  }
 
   /// Consumes tokens, after those pending; the text being drawn ends.
   void Append(const std::vector<std::int32_t>& tokens) {
@@ -631,6 +653,13 @@ class Session {
   }
   bool Unmark(const std::string& name) {
     return tarn_session_unmark(session_, name.c_str()) != 0;
+  }
+  /// Where a mark stands.
+  std::uint64_t MarkPosition(const std::string& name) const {
+    std::uint64_t position = 0;
+    internal::Call(tarn_session_mark_position, session_, name.c_str(),
+                   &position);
+    return position;
   }
   /// Goes back; returns how many tokens were read again.
   std::uint64_t RollBack(std::uint64_t position) {

@@ -122,6 +122,38 @@ TEST_F(CApiSession, ATextIsThatOfGenerate) {
   ExpectHasRead(session_, TokensOf(session_));
 }
 
+TEST_F(CApiSession, BytesAreThoseOfTheFile) {
+  Append(Numbers(70));
+  ASSERT_EQ(tarn_session_mark(session_, "here", &error_), TARN_OK);
+  uint64_t size = 0, needed = 0, position = 0;
+  ASSERT_EQ(tarn_session_serialize(session_, nullptr, 0, &size, &error_),
+            TARN_OK);
+  std::vector<uint8_t> bytes(size);
+  ASSERT_EQ(
+      tarn_session_serialize(session_, bytes.data(), size, &size, &error_),
+      TARN_OK);
+  tarn_session* loaded = nullptr;
+  ASSERT_EQ(tarn_session_deserialize(model_, bytes.data(), size, nullptr,
+                                     &loaded, &error_),
+            TARN_OK);
+  EXPECT_EQ(tarn_session_equal(session_, loaded), 1);
+  ASSERT_EQ(tarn_session_mark_position(loaded, "here", &position, &error_),
+            TARN_OK);
+  EXPECT_EQ(position, 70u);
+  tarn_session_free(loaded);
+  ExpectError(tarn_session_serialize(session_, bytes.data(), size - 1, &needed,
+                                     &error_),
+              TARN_ERROR_SHAPE, "capacity");
+  EXPECT_EQ(needed, size);
+  loaded = nullptr;
+  for (const uint64_t less : {uint64_t{0}, uint64_t{9}, size - 1}) {
+    ExpectError(tarn_session_deserialize(model_, bytes.data(), less, nullptr,
+                                         &loaded, &error_),
+                TARN_ERROR_FORMAT, "session");
+  }
+  EXPECT_EQ(loaded, nullptr);
+}
+
 TEST_F(CApiSession, GuessesDoNotChangeAText) {
   const Ids prompt = Numbers(20);
   tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
@@ -478,6 +510,14 @@ TEST_F(CApiSession, TakesNullArguments) {
       tarn_session_load(nullptr, "a", nullptr, &session, nullptr),
       tarn_session_load(model_, nullptr, nullptr, &session, nullptr),
       tarn_session_load(model_, "a", nullptr, nullptr, nullptr),
+      tarn_session_serialize(nullptr, nullptr, 0, &n, nullptr),
+      tarn_session_serialize(session_, nullptr, 0, nullptr, nullptr),
+      tarn_session_deserialize(nullptr, "", 0, nullptr, &session, nullptr),
+      tarn_session_deserialize(model_, nullptr, 1, nullptr, &session, nullptr),
+      tarn_session_deserialize(model_, "", 0, nullptr, nullptr, nullptr),
+      tarn_session_mark_position(nullptr, "a", &n, nullptr),
+      tarn_session_mark_position(session_, nullptr, &n, nullptr),
+      tarn_session_mark_position(session_, "a", &n, nullptr),
       tarn_session_tokens(nullptr, nullptr, 0, &n, nullptr),
       tarn_session_tokens(session_, nullptr, 0, nullptr, nullptr),
       tarn_session_pending(nullptr, nullptr, 0, &n, nullptr),

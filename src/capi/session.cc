@@ -1,6 +1,7 @@
 // Sessions of the C interface: made, run, gone back, parked.
 #include "runtime/session/session.h"
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -181,6 +182,23 @@ tarn_status tarn_session_mark(tarn_session* session, const char* name,
   });
 }
 
+tarn_status tarn_session_mark_position(const tarn_session* session,
+                                       const char* name, uint64_t* position,
+                                       tarn_error** error) {
+  return Guard(error, [&] {
+    Require(session, "session");
+    Require(name, "name");
+    Require(position, "position");
+    const auto mark = session->session.marks().find(name);
+    if (mark == session->session.marks().end()) {
+      throw tarn::ArgumentError("session: mark", "the name of a mark",
+                                tarn::Quoted(std::string_view(name).substr(
+                                    0, 2 * tarn::kMaxMarkName)));
+    }
+    *position = static_cast<uint64_t>(mark->second.position);
+  });
+}
+
 tarn_status tarn_session_rollback(tarn_session* session, uint64_t position,
                                   uint64_t* replayed, tarn_error** error) {
   return Guard(error, [&] {
@@ -220,5 +238,42 @@ tarn_status tarn_session_load(const tarn_model* model, const char* path,
     *session = new tarn_session(
         model,
         tarn::LoadSession(*model, name, SnapshotOptionsOf(options)).Take());
+  });
+}
+
+tarn_status tarn_session_serialize(const tarn_session* session, void* bytes,
+                                   uint64_t capacity, uint64_t* size,
+                                   tarn_error** error) {
+  return Guard(error, [&] {
+    Require(session, "session");
+    Require(size, "size");
+    std::string file;
+    tarn::StringSink sink(file);
+    tarn::SaveSession(session->session, sink);
+    *size = file.size();
+    if (bytes == nullptr) return;
+    if (capacity < *size) {
+      throw tarn::ShapeError("capacity", tarn::StrCat("at least ", *size),
+                             tarn::StrCat(capacity));
+    }
+    std::memcpy(bytes, file.data(), file.size());
+  });
+}
+
+tarn_status tarn_session_deserialize(const tarn_model* model, const void* bytes,
+                                     uint64_t size,
+                                     const tarn_session_options* options,
+                                     tarn_session** session,
+                                     tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    Require(session, "session");
+    if (size > 0) Require(bytes, "bytes");
+    const std::span<const uint8_t> file(static_cast<const uint8_t*>(bytes),
+                                        static_cast<size_t>(size));
+    *session = new tarn_session(
+        model,
+        tarn::LoadSession(*model, file, "session", SnapshotOptionsOf(options))
+            .Take());
   });
 }

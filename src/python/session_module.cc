@@ -46,7 +46,26 @@ const char* WordOf(SequenceEnd end) {
   }
 }
 
-// Python keeps the model alive and lets one thread at a time in.
+// Whether a thread is in a call. It is read and written with the interpreter's
+// lock, so calls take it before they let other threads run.
+class Use {
+ public:
+  explicit Use(bool& busy) : busy_(busy) {
+    if (busy) {
+      throw ArgumentError("session or cache", "one that is in no other call",
+                          "one that another thread or a signal's handler uses");
+    }
+    busy_ = true;
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  ~Use() { busy_ = false; }
+
+ private:
+  bool& busy_;
+};
+
+// Python keeps the model alive. One call at a time.
 class PySession {
  public:
   explicit PySession(Session session) : session_(std::move(session)) {}
@@ -56,8 +75,10 @@ class PySession {
   }
 
   Session& session() { return session_; }
+  bool& busy() const { return busy_; }
 
   void Append(const Tokens& tokens) {
+    const Use use(busy_);
     Interruptible(
         [&](const StopCheck& stop) { session_.Append(tokens.Flat(), stop); });
   }
@@ -68,6 +89,7 @@ class PySession {
              const std::vector<Bytes>& stop,
              const std::vector<int32_t>& stop_tokens, const std::string& kind,
              const Bytes& source) {
+    const Use use(busy_);
     SequenceOptions options;
     options.sampler = OptionsOf(given, model.defaults().sampler);
     options.sampler.seed = seed;
@@ -93,6 +115,7 @@ class PySession {
   // The next token, -1 for none, and the bytes that it settles; None once the
   // text has ended, with nothing pending then.
   std::optional<std::tuple<int32_t, NewBytes>> Next() {
+    const Use use(busy_);
     const Sequence* text = session_.text();
     if (text == nullptr) {
       throw ArgumentError("session", "one whose text has begun",
@@ -111,37 +134,50 @@ class PySession {
 
   // "": it continues; nothing without a text.
   std::optional<std::string> End() const {
+    const Use use(busy_);
     if (session_.text() == nullptr) return std::nullopt;
     return std::string(WordOf(session_.text()->end()));
   }
 
   PySession Fork(bool own, uint64_t stream) const {
+    const Use use(busy_);
     const Unlocked unlocked;
     return PySession(own ? session_.Fork(stream) : session_.Fork());
   }
 
-  void GuessNothing() { session_.Speculate(nullptr); }
+  void GuessNothing() {
+    const Use use(busy_);
+    session_.Speculate(nullptr);
+  }
   void GuessRepeats(int64_t most) {
+    const Use use(busy_);
     session_.Speculate(std::make_unique<NgramDraft>(), {.most = most});
   }
   // Python keeps the draft model alive.
   void GuessWith(const PyModel& draft, int64_t most) {
+    const Use use(busy_);
     const Unlocked unlocked;
     session_.Speculate(
         std::make_unique<ModelDraft>(draft.loaded(), session_.model()),
         {.most = most});
   }
   std::tuple<int64_t, int64_t> Guesses() const {
+    const Use use(busy_);
     const SpeculationCounts counts = session_.speculation();
     return {counts.guessed, counts.confirmed};
   }
 
   void Mark(const std::string& name) {
+    const Use use(busy_);
     const Unlocked unlocked;
     session_.Mark(name);
   }
-  bool Unmark(const std::string& name) { return session_.Unmark(name); }
+  bool Unmark(const std::string& name) {
+    const Use use(busy_);
+    return session_.Unmark(name);
+  }
   std::vector<std::tuple<std::string, int64_t>> Marks() const {
+    const Use use(busy_);
     std::vector<std::tuple<std::string, int64_t>> marks;
     for (const auto& [name, mark] : session_.marks()) {
       marks.emplace_back(name, mark.position);
@@ -150,6 +186,7 @@ class PySession {
   }
 
   int64_t RollBack(int64_t position) {
+    const Use use(busy_);
     int64_t replayed = 0;
     Interruptible([&](const StopCheck& stop) {
       replayed = session_.RollBack(position, stop);
@@ -157,6 +194,7 @@ class PySession {
     return replayed;
   }
   int64_t RollBackTo(const std::string& mark) {
+    const Use use(busy_);
     int64_t replayed = 0;
     Interruptible([&](const StopCheck& stop) {
       replayed = session_.RollBackTo(mark, stop);
@@ -165,24 +203,50 @@ class PySession {
   }
 
   void Save(const Bytes& name) const {
+    const Use use(busy_);
     const std::string path = Path(name);
     const Unlocked unlocked;
     SaveSession(session_, path);
   }
 
+  NewBytes ToBytes() const {
+    const Use use(busy_);
+    NewBytes bytes;
+    const Unlocked unlocked;
+    StringSink sink(bytes.text);
+    SaveSession(session_, sink);
+    return bytes;
+  }
+
   bool Equals(const PySession& other) const {
+    if (&other == this) return true;
+    const Use use(busy_), used(other.busy_);
     const Unlocked unlocked;
     return session_ == other.session_;
   }
 
-  int64_t position() const { return session_.position(); }
-  int64_t state_bytes() const { return session_.state_bytes(); }
-  int64_t snapshot_bytes() const { return session_.snapshot_bytes(); }
+  int64_t position() const {
+    const Use use(busy_);
+    return session_.position();
+  }
+  int64_t state_bytes() const {
+    const Use use(busy_);
+    return session_.state_bytes();
+  }
+  int64_t snapshot_bytes() const {
+    const Use use(busy_);
+    return session_.snapshot_bytes();
+  }
   NewArray<int32_t, 1> TokensRead() const {
+    const Use use(busy_);
     return CopyOfIds(session_.tokens());
   }
-  NewArray<int32_t, 1> Pending() const { return CopyOfIds(session_.pending()); }
+  NewArray<int32_t, 1> Pending() const {
+    const Use use(busy_);
+    return CopyOfIds(session_.pending());
+  }
   std::optional<NewArray<float, 1>> Logits() const {
+    const Use use(busy_);
     const std::span<const float> logits = session_.logits();
     if (logits.empty()) return std::nullopt;
     NewArray<float, 1> copy({logits.size()});
@@ -192,6 +256,7 @@ class PySession {
 
  private:
   Session session_;
+  mutable bool busy_ = false;
 };
 
 // Of one model, which Python keeps alive.
@@ -202,18 +267,24 @@ class PyPrefixCache {
   int64_t Restore(PySession& session, const Tokens& tokens,
                   const Bytes& space) {
     const std::string name(space.text);
+    const Use use(busy_), used(session.busy());
     const Unlocked unlocked;
     return cache_.Restore(name, tokens.Flat(), session.session());
   }
   void Insert(PySession& session, const Bytes& space) {
     const std::string name(space.text);
+    const Use use(busy_), used(session.busy());
     const Unlocked unlocked;
     cache_.Insert(name, session.session());
   }
-  int64_t bytes() const { return cache_.bytes(); }
+  int64_t bytes() const {
+    const Use use(busy_);
+    return cache_.bytes();
+  }
 
  private:
   PrefixCache cache_;
+  mutable bool busy_ = false;
 };
 
 void AddPrefixCache(PyObject* module) {
@@ -245,6 +316,7 @@ void AddSessions(PyObject* module) {
       Method<&PySession::RollBack>("roll_back"),
       Method<&PySession::RollBackTo>("roll_back_to"),
       Method<&PySession::Save>("save"),
+      Method<&PySession::ToBytes>("to_bytes"),
       Method<&PySession::Equals>("equals"),
       kLastMethod};
   static PyGetSetDef properties[] = {
@@ -258,13 +330,23 @@ void AddSessions(PyObject* module) {
       Property<&PySession::End>("end"),
       Property<&PySession::Guesses>("guesses"),
       kLastProperty};
-  // name: of a session's file with `load`; else a new session is made.
+  // A session of the file `given` with "path", of its bytes with "bytes"; else
+  // a new one.
   constexpr auto make = [](const PyModel& model, int64_t max_bytes,
-                           int64_t every_token, bool load, const Bytes& name) {
-    const std::string path = Path(name);
+                           int64_t every_token, const std::string& from,
+                           const Bytes& given) {
     const SnapshotOptions options = PySession::Options(max_bytes, every_token);
+    if (from == "bytes") {
+      const std::span<const uint8_t> bytes(
+          reinterpret_cast<const uint8_t*>(given.text.data()),
+          given.text.size());
+      const Unlocked unlocked;
+      return std::make_unique<PySession>(
+          LoadSession(model.loaded(), bytes, "session", options).Take());
+    }
+    const std::string path = Path(given);
     const Unlocked unlocked;
-    if (!load) {
+    if (from != "path") {
       return std::make_unique<PySession>(Session(model.loaded(), options));
     }
     return std::make_unique<PySession>(

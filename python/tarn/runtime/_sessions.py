@@ -74,14 +74,19 @@ class Session:
         self._open(model, snapshot_bytes, every_token)
 
     def _open(
-        self, model: OpenedModel, snapshot_bytes: int, every_token: int, path: AnyPath | None = None
+        self,
+        model: OpenedModel,
+        snapshot_bytes: int,
+        every_token: int,
+        source: str = "",
+        given: bytes = b"",
     ) -> None:
         self._held = _module.Session(
             model._model,
             whole("snapshot_bytes", snapshot_bytes, 0, _MOST),
             whole("every_token", every_token, 0, 1024),
-            path is not None,
-            b"" if path is None else os.fsencode(path),
+            source,
+            given,
         )
         self._model = model
         self._draft: OpenedModel | None = None
@@ -100,8 +105,27 @@ class Session:
         how they are held), bit for bit; its text draws the same tokens. Raises FormatError
         for another model's or a damaged file, and OSError."""
         session = cls.__new__(cls)
-        session._open(model, snapshot_bytes, every_token, path)
+        session._open(model, snapshot_bytes, every_token, "path", os.fsencode(path))
         return session
+
+    @classmethod
+    def from_bytes(
+        cls,
+        model: OpenedModel,
+        data: bytes,
+        *,
+        snapshot_bytes: int = 256 << 20,
+        every_token: int = 0,
+    ) -> Session:
+        """The session of which `to_bytes` gave the bytes. Errors as `load`."""
+        session = cls.__new__(cls)
+        session._open(model, snapshot_bytes, every_token, "bytes", bytes(data))
+        return session
+
+    def to_bytes(self) -> bytes:
+        """The bytes of the file that `save` writes, for a cache or a database. Raises
+        NumericError for NaN in it. O(its bytes)."""
+        return self._held.to_bytes()
 
     def save(self, path: AnyPath) -> None:
         """Writes the session as one file that appears whole or not at all. Raises

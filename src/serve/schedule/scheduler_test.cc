@@ -14,6 +14,8 @@
 
 #include "reference/test_model.h"
 #include "runtime/generate/generate.h"
+#include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/ngram_draft.h"
 
 namespace tarn::serve {
 namespace {
@@ -120,6 +122,7 @@ class SchedulerTest : public ::testing::Test {
   TemporaryFolder folder_;
   ModelConfig config_;
   std::optional<LoadedModel> model_;
+  bool waits_ = false;  // the last token of a text, to be read
 };
 
 TEST_F(SchedulerTest, EachTextIsWhatItIsAlone) {
@@ -192,6 +195,46 @@ TEST_F(SchedulerTest, AConversationReadsNothingTwice) {
   const Tokens prompt(conversation.begin(), conversation.end() - 10);
   EXPECT_EQ(
       0, Submit(scheduler, Request(prompt, 1, 3)).get().usage.prompt_computed);
+}
+
+TEST_F(SchedulerTest, GuessesChangeNoText) {
+  for (const bool model : {false, true}) {
+    SchedulerOptions options;
+    options.drafts = [&]() -> std::unique_ptr<DraftSource> {
+      if (model) return std::make_unique<ModelDraft>(*model_, *model_);
+      return std::make_unique<NgramDraft>();
+    };
+    Scheduler scheduler(*model_, options);
+    auto held = std::make_shared<HeldSession>();
+    scheduler.Run([&] { held->session.emplace(*model_); });
+    Tokens conversation;
+    for (uint64_t turn = 0; turn < 6; ++turn) {
+      const Tokens more = RandomTokens(config_, 15, turn);
+      conversation.insert(conversation.end(), more.begin(), more.end());
+      TextRequest request = Request(more, turn, 60);
+      request.options.sampler.temperature = turn % 2 == 0 ? 0.0 : 0.8;
+      request.options.stop_tokens = {static_cast<int32_t>(turn)};
+      const SequenceOptions wanted = request.options;
+      request.session = held;
+      // At times another text is written beside it.
+      std::future<Told> beside;
+      if (turn % 3 == 2) beside = Submit(scheduler, Request(more, turn, 20));
+      const Told told = Submit(scheduler, std::move(request)).get();
+      ASSERT_EQ("", told.error);
+      if (beside.valid()) beside.get();
+      Tokens have = told.tokens[0];
+      const bool stopped =
+          !have.empty() && have.back() == static_cast<int32_t>(turn);
+      if (stopped) have.pop_back();
+      EXPECT_EQ(Alone(conversation, wanted, 60), have) << turn;
+      // The token drawn last was not read; nothing else is read twice.
+      EXPECT_EQ(turn == 0 || !waits_ ? 15 : 16, told.usage.prompt_computed);
+      waits_ = !stopped;
+      conversation.insert(conversation.end(), have.begin(), have.end());
+    }
+    const SchedulerCounts counts = scheduler.counts();
+    EXPECT_LE(counts.confirmed, counts.guessed);
+  }
 }
 
 TEST_F(SchedulerTest, SpacesDoNotShareWhatTheyRead) {

@@ -413,3 +413,49 @@ def test_guesses_are_checked(model):
             session.speculate(most=most)
     with pytest.raises(ValueError, match="ngram"):
         session.speculate("words")
+
+
+def test_bytes(model, tmp_path):
+    session = runtime.Session(model)
+    session.append("some text")
+    session.mark("here")
+    session.save(tmp_path / "a.session")
+    data = session.to_bytes()
+    assert data == (tmp_path / "a.session").read_bytes()
+    loaded = runtime.Session.from_bytes(model, data)
+    assert loaded == session and loaded.marks == {"here": 9}
+    for damaged in (b"", data[:-1], data[:40] + b"x" + data[41:]):
+        with pytest.raises(runtime.FormatError):
+            runtime.Session.from_bytes(model, damaged)
+
+
+def test_two_threads_in_one_session(model):
+    """A second call at the same time is refused, with nothing changed."""
+    session, refused = runtime.Session(model), []
+    tokens = [1] * 3000
+    done = threading.Event()
+
+    def watch():
+        while not done.is_set():
+            try:
+                session.position
+            except ValueError as error:
+                refused.append(str(error))
+
+    def use(call, *words):
+        while True:  # the other thread is refused, too
+            try:
+                return call(*words)
+            except ValueError:
+                pass
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    while not refused:  # however rarely the two meet
+        use(session.append, tokens)
+        use(session.rollback, 0)
+    done.set()
+    watching.join()
+    assert "another thread" in refused[0]
+    session.append(tokens)
+    check(model, session, tokens)
