@@ -5,12 +5,14 @@ PREFIX ?= /usr/local
 TEXT ?=
 PRESET ?=
 PYTHON_FOLDERS := bench experiments plotting python scripts tests
+FUZZ_SECONDS ?= 30
+FUZZ_TARGETS ?=
 STEPS ?=
 OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers fuzz bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -81,6 +83,11 @@ test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
 	  scripts/build.sh build-$$preset $$preset && \
 	  ctest --test-dir build-$$preset --output-on-failure -j $(JOBS) || exit 1; done
 
+fuzz: ## Each fuzz target for FUZZ_SECONDS=30, with clang (FUZZ_TARGETS=, tests/fuzz)
+	@scripts/setup.sh --lean --fuzz
+	@scripts/build.sh build-fuzz fuzz fuzz_targets
+	@python3 -B tests/fuzz/run.py build-fuzz $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
 bench: build ## Every kernel and operator against the machine's limits
 	@TARN_BUILD=$(BUILD) $${TARN_PYTHON:-.venv/bin/python} bench/run.py --kernels
 
@@ -113,4 +120,4 @@ format: ## clang-format and ruff over the tree
 	  $$python -m ruff check --quiet $(PYTHON_FOLDERS)
 
 clean: ## Remove build trees (keeps .venv and models)
-	@rm -rf build build-debug build-runtime build-asan build-tsan build-arm build-wheel build-wheel-runtime dist
+	@rm -rf build build-debug build-runtime build-asan build-tsan build-fuzz build-arm build-wheel build-wheel-runtime dist

@@ -70,6 +70,17 @@ if(TARN_NATIVE)
   endif()
   target_compile_definitions(tarn_options INTERFACE HWY_COMPILE_ONLY_STATIC)
 endif()
+if(TARN_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "want clang for TARN_FUZZ, got "
+      "${CMAKE_CXX_COMPILER_ID}; -DCMAKE_CXX_COMPILER=clang++ sets it")
+  endif()
+  if(NOT TARN_SANITIZE)
+    set(TARN_SANITIZE address,undefined)
+  endif()
+  # What guides the fuzzer; its main function is linked into the targets alone.
+  target_compile_options(tarn_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 if(TARN_SANITIZE)
   target_compile_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE}
     -fno-sanitize-recover=all -fno-omit-frame-pointer)

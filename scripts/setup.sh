@@ -5,6 +5,7 @@
 #   scripts/setup.sh            all
 #   scripts/setup.sh --lean     system packages alone (no Python, no torch)
 #   scripts/setup.sh --arm      also the cross compiler and qemu
+#   scripts/setup.sh --fuzz     also clang with libFuzzer
 #   scripts/setup.sh --docs     what `make docs` and its test need, and no more
 # TARN_OS_RELEASE names another file than /etc/os-release (for tests).
 set -euo pipefail
@@ -16,8 +17,9 @@ for argument in "$@"; do
   case "$argument" in
     --lean) mode=lean ;;
     --arm) sections+=(arm) ;;
+    --fuzz) sections+=(fuzz) ;;
     --docs) mode=docs; sections=(docs) ;;
-    *) echo "setup: unknown argument $argument (--lean, --arm, --docs)" >&2; exit 2 ;;
+    *) echo "setup: unknown argument $argument (--lean, --arm, --fuzz, --docs)" >&2; exit 2 ;;
   esac
 done
 

@@ -132,6 +132,18 @@ def main(folder):
     done, log = setup(folder, environment, "--arm")
     check(done.returncode == 0 and log == [f"dnf install -y {cross}"], log, done.stderr)
 
+    # What fuzzing needs is installed for it alone.
+    for release, missing, command in (
+        ("debian", ["clang", "libclang-rt-14-dev"], "apt-get install -y --no-install-recommends"),
+        ("ubuntu", ["clang", "libclang-rt-18-dev"], "apt-get install -y --no-install-recommends"),
+        ("fedora", ["clang", "compiler-rt"], "dnf install -y"),
+    ):
+        environment = machine(folder, RELEASES[release], missing, [command.split()[0]])
+        done, log = setup(folder, environment)
+        check(done.returncode == 0 and not log, release, log, done.stderr)
+        done, log = setup(folder, environment, "--fuzz")
+        check(done.returncode == 0 and log[-1] == f"{command} {' '.join(missing)}", release, log)
+
     # The build of the wheel asks for packages by the same table.
     sys.path.insert(0, str(SOURCE / "cmake"))
     install_command = importlib.import_module("system_packages").install_command

@@ -1,5 +1,9 @@
 #include "text/grammar/grammar.h"
 
+#include <algorithm>
+#include <string>
+
+#include "core/text.h"
 #include "text/grammar/automaton.h"
 #include "text/grammar/draft.h"
 #include "text/grammar/readers.h"
@@ -22,6 +26,25 @@ void CheckGrammarBytes(std::string_view source, const char* what) {
                     StrCat(source.size(), " bytes"));
 }
 
+// At most 1,000 bytes of UTF-8 on one line: control characters become \xNN.
+std::string OneLineOf(std::string_view text) {
+  size_t end = std::min<size_t>(text.size(), 1000);
+  // Not within a character.
+  while (end < text.size() && end > 0 && (text[end] & 0xC0) == 0x80) --end;
+  std::string out;
+  for (size_t i = 0; i < end; ++i) {
+    const bool control = (text[i] >= 0 && text[i] < 0x20) || text[i] == 0x7F;
+    out += control ? Printable(text.substr(i, 1)) : std::string(1, text[i]);
+  }
+  return end < text.size() ? out + "..." : out;
+}
+
+// Places and texts of a source may have line ends in them, and be long.
+Error OnOneLine(const FormatError& error) {
+  return FormatError(OneLineOf(error.where()), OneLineOf(error.wanted()),
+                     OneLineOf(error.given()));
+}
+
 }  // namespace
 
 Grammar::Grammar(const grammar::Source& source)
@@ -32,7 +55,7 @@ Result<Grammar> Grammar::FromGbnf(std::string_view text) {
     CheckGrammarBytes(text, "grammar");
     return Grammar(grammar::ReadGbnf(text));
   } catch (const FormatError& error) {
-    return error;
+    return OnOneLine(error);
   }
 }
 
@@ -46,7 +69,7 @@ Result<Grammar> Grammar::FromRegex(std::string_view pattern) {
     source.rules[root].body = body;
     return Grammar(source);
   } catch (const FormatError& error) {
-    return error;
+    return OnOneLine(error);
   }
 }
 
@@ -56,7 +79,7 @@ Result<Grammar> Grammar::FromJsonSchema(std::string_view schema,
     CheckGrammarBytes(schema, "schema");
     return Grammar(grammar::ReadJsonSchema(schema, options.white_space));
   } catch (const FormatError& error) {
-    return error;
+    return OnOneLine(error);
   }
 }
 

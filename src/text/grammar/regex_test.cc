@@ -95,6 +95,7 @@ TEST(Regex, RefusesWithTheOffset) {
   EXPECT_EQ(Refusal("(a"), "pattern: byte 2: want ')', got the end");
   EXPECT_EQ(Refusal("a)"),
             "pattern: byte 1: want an opened group before ')', got ')'");
+  EXPECT_EQ(Refusal("a{1\n}"), "pattern: byte 3: want '}', got '\\x0a'");
   EXPECT_NE(Refusal("[a").find("byte 0: want a class that ends"),
             std::string::npos);
   EXPECT_NE(Refusal("[z-a]").find("byte 1"), std::string::npos);

@@ -297,6 +297,13 @@ TEST(JsonSchema, RefusesByNameAndPlace) {
   EXPECT_EQ(Refusal("{\"properties\":{\"a/b\":{\"multipleOf\":2}}}"),
             "schema: #/properties/a~1b/multipleOf: want a keyword that "
             "grammars support, got 'multipleOf'");
+  EXPECT_EQ(Refusal("{\"properties\":{\"a\\nb\":{\"multipleOf\":2}}}"),
+            "schema: #/properties/a\\x0ab/multipleOf: want a keyword that "
+            "grammars support, got 'multipleOf'");
+  EXPECT_LT(Refusal("{\"properties\":{\"" + std::string(9999, 'a') +
+                    "\":{\"multipleOf\":2}}}")
+                .size(),
+            1200u);
   const auto refused_at = [](const std::string& schema,
                              const std::string& place) {
     const std::string error = Refusal(schema);

@@ -154,7 +154,7 @@ void AppendRepr(TextBuilder& out, const Value& value, uint32_t level) {
     for (const auto& [key, item] : dictionary->items) {
       AppendPair(
           out, &key == &dictionary->items[0].first,
-          [&] { AppendRepr(out, key, level + 1); }, item, level);
+          [&, &key = key] { AppendRepr(out, key, level + 1); }, item, level);
     }
     return out.Append("}");
   }
@@ -164,7 +164,8 @@ void AppendRepr(TextBuilder& out, const Value& value, uint32_t level) {
     for (const auto& [name, item] : object.items) {
       AppendPair(
           out, &name == &object.items[0].first,
-          [&] { AppendQuoted(out, MarkedText(name, false)); }, item, level);
+          [&, &name = name] { AppendQuoted(out, MarkedText(name, false)); },
+          item, level);
     }
     return out.Append("}>");
   }
