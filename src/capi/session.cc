@@ -9,6 +9,7 @@
 
 #include "capi/session_object.h"
 #include "capi/text_options.h"
+#include "core/text.h"
 #include "runtime/session/session_file.h"
 #include "runtime/speculate/model_draft.h"
 #include "runtime/speculate/ngram_draft.h"
