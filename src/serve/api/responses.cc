@@ -219,9 +219,9 @@ nlohmann::json ChatOfResponses(const JsonObject& body) {
 }  // namespace
 
 std::vector<Route> ResponseRoutes(std::shared_ptr<Service> service) {
-  const auto handler =
-      JsonHandler([service](const JsonObject& body, const Request& request,
-                            const PathArguments&, Response& response) {
+  const auto handler = JsonHandler(
+      service, [service](const JsonObject& body, const Request& request,
+                         const PathArguments&, Response& response) {
         ServedModel& model = service->Find(body.FindText("model"));
         const nlohmann::json document = ChatOfResponses(body);
         const JsonObject chat(document, "");

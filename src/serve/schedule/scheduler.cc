@@ -157,6 +157,12 @@ void Scheduler::CancelAll() {
   for (const auto& active : waiting_) active->ticket->Cancel();
 }
 
+void Scheduler::WaitIdle() {
+  std::unique_lock lock(turn_);
+  idle_wake_.wait(lock,
+                  [&] { return idle_ && posted_.empty() && waiting_.empty(); });
+}
+
 SchedulerCounts Scheduler::counts() const {
   const std::lock_guard lock(turn_);
   SchedulerCounts counts = counts_;
@@ -168,10 +174,13 @@ void Scheduler::Loop() {
   while (true) {
     {
       std::unique_lock lock(turn_);
+      idle_ = running_.empty();
+      if (idle_) idle_wake_.notify_all();
       wake_.wait(lock, [&] {
         return stopping_ || !posted_.empty() || !waiting_.empty() ||
                !running_.empty();
       });
+      idle_ = false;
       TakePosted(lock);
       if (stopping_) break;
       Admit(lock);

@@ -73,6 +73,9 @@ class Scheduler {
 
   /// Ends every request, running or waiting, as cancelled.
   void CancelAll();
+  /// Waits until no request runs or waits and nothing is posted: then no sink
+  /// is left.
+  void WaitIdle();
 
   SchedulerCounts counts() const;
 
@@ -104,11 +107,11 @@ class Scheduler {
   size_t next_prompt_ = 0;
 
   mutable std::mutex turn_;  // guards what follows
-  std::condition_variable wake_;
+  std::condition_variable wake_, idle_wake_;
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::function<void()>> posted_;
   SchedulerCounts counts_;
-  bool stopping_ = false;
+  bool stopping_ = false, idle_ = false;
 
   std::thread thread_;
 };
