@@ -292,6 +292,13 @@ std::vector<std::vector<int32_t>> ReadPrompts(const JsonObject& request,
   const json* prompt = request.Find("prompt");
   const std::string where = request.At("prompt");
   if (prompt == nullptr) return {PromptIds("", model, where)};
+  return ReadTexts(*prompt, model, where, kMaxPrompts);
+}
+
+std::vector<std::vector<int32_t>> ReadTexts(const json& texts,
+                                            const ServedModel& model,
+                                            const std::string& where,
+                                            size_t most) {
   const auto last = static_cast<int32_t>(model.loaded.model.vocab_size() - 1);
   const auto one = [&](const json& value, const std::string& name) {
     if (value.is_string()) {
@@ -300,20 +307,20 @@ std::vector<std::vector<int32_t>> ReadPrompts(const JsonObject& request,
     const json row = {{"", value}};
     return JsonObject(row, name).Integers("", 0, last);
   };
-  if (prompt->is_string()) return {one(*prompt, where)};
-  if (!prompt->is_array()) {
+  if (texts.is_string()) return {one(texts, where)};
+  if (!texts.is_array()) {
     throw FormatError(where, "a text, ids, or a list of them",
-                      JsonGiven(*prompt));
+                      JsonGiven(texts));
   }
-  const bool ids = !prompt->empty() && (*prompt)[0].is_number();
-  if (ids || prompt->empty()) return {one(*prompt, where)};
-  if (prompt->size() > kMaxPrompts) {
-    throw FormatError(where, StrCat("at most ", kMaxPrompts, " prompts"),
-                      StrCat(prompt->size()));
+  const bool ids = !texts.empty() && texts[0].is_number();
+  if (ids || texts.empty()) return {one(texts, where)};
+  if (texts.size() > most) {
+    throw FormatError(where, StrCat("at most ", most, " texts"),
+                      StrCat(texts.size()));
   }
   std::vector<std::vector<int32_t>> all;
-  for (size_t i = 0; i < prompt->size(); ++i) {
-    all.push_back(one((*prompt)[i], ElementName(where, i)));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    all.push_back(one(texts[i], ElementName(where, i)));
   }
   return all;
 }

@@ -282,6 +282,10 @@ ErrorReply ErrorReplyOf(const Error& error) {
     reply.status = error.code() == ErrorCode::kIo ? 507 : 429;
     type = "rate_limit_error";
     code = "sessions_full";
+  } else if (error.code() == ErrorCode::kInterrupted) {
+    reply.status = 503;
+    type = "server_error";
+    code = "server_ends";
   } else if (error.code() == ErrorCode::kNumeric) {
     reply.status = 500;
     type = "server_error";

@@ -30,6 +30,7 @@ std::vector<Route> CompletionRoutes(std::shared_ptr<Service> service);
 std::vector<Route> ChatRoutes(std::shared_ptr<Service> service);
 std::vector<Route> ResponseRoutes(std::shared_ptr<Service> service);
 std::vector<Route> SessionRoutes(std::shared_ptr<Service> service);
+std::vector<Route> EmbeddingRoutes(std::shared_ptr<Service> service);
 std::vector<Route> TokenRoutes(std::shared_ptr<Service> service);
 std::vector<Route> FactRoutes(std::shared_ptr<Service> service,
                               const ApiOptions& options);

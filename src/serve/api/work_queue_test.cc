@@ -141,6 +141,15 @@ TEST_F(ServedApi, MetricsWaitForNoStepOfTheModel) {
   release.set_value();
 }
 
+TEST_F(ServedApi, VectorsOfTexts) {
+  OneRequest request(
+      server_->port(), "POST", "/v1/embeddings",
+      R"({"input": [[1, 2], [3]], "encoding_format": "base64"})");
+  const std::string answer = request.Answer();
+  EXPECT_TRUE(Has(answer, R"("usage":{"prompt_tokens":3,"total_tokens":3})"))
+      << answer;
+}
+
 TEST(WorkQueue, RunsAllThatWasAdded) {
   std::atomic<int> runs = 0;
   {

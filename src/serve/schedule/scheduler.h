@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/prefix_cache.h"
@@ -98,6 +99,9 @@ class Scheduler {
   void GiveBack(Active& active, bool cancelled);
   int64_t PromptBudget() const;
   void EraseDone();
+  int64_t AddPromptJobs(Active& active, int64_t budget, std::vector<Job>& jobs,
+                        std::vector<std::pair<Active*, Session*>>& whose);
+  void VectorJobsDone(Active& active);
 
   const LoadedModel& model_;
   const SchedulerOptions options_;
