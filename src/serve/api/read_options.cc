@@ -256,6 +256,10 @@ void ReadConstraint(const JsonObject& request, const ServedModel& model,
   if (wanted.size() > 1) {
     throw FormatError(wanted[1].where, "one grammar", "a second one");
   }
+  if (options.sequence.constraint != nullptr) {
+    throw FormatError(wanted[0].where, "no grammar next to a forced call",
+                      "one");
+  }
   options.sequence.constraint =
       model.constraints->Get(wanted[0].kind, wanted[0].source,
                              options.sequence.stop_tokens, wanted[0].where);
