@@ -133,10 +133,11 @@ void ReadBias(const JsonObject& request, const ServedModel& model,
   }
 }
 
-void ReadStops(const JsonObject& request, SequenceOptions& sequence) {
-  const json* stop = request.Find("stop");
+void ReadStops(const JsonObject& request, const char* key,
+               SequenceOptions& sequence) {
+  const json* stop = request.Find(key);
   if (stop == nullptr) return;
-  const std::string where = request.At("stop");
+  const std::string where = request.At(key);
   const json list = stop->is_string() ? json::array({*stop}) : *stop;
   if (!list.is_array() || list.size() > kMaxRequestStops) {
     throw FormatError(where,
@@ -195,7 +196,8 @@ TextOptions ReadTextOptions(const JsonObject& request,
   SequenceOptions& sequence = options.sequence;
   ReadSampler(request, model, sequence.sampler);
   ReadBias(request, model, sequence.sampler);
-  ReadStops(request, sequence);
+  ReadStops(request, "stop", sequence);
+  ReadStops(request, "stop_sequences", sequence);
   if (!request.FindFlag("ignore_eos").value_or(false)) {
     sequence.stop_tokens = model.loaded.defaults.stop_tokens;
   }

@@ -480,6 +480,7 @@ void Scheduler::EndChoice(Active& active, Choice& choice, bool cancelled) {
   end.choice = &choice - active.choices.data();
   end.cancelled = cancelled;
   if (text != nullptr) end.end = text->end();
+  if (end.end == SequenceEnd::kStopText) end.stop_text = text->stop_text();
   if (cancelled) end.held = choice.session->TakeHeld();
   active.request.sink->End(end);
 }

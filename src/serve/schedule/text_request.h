@@ -41,7 +41,8 @@ struct ChoiceEnd {
   int64_t choice = 0;
   SequenceEnd end = SequenceEnd::kNone;
   bool cancelled = false;
-  std::string held;  // bytes that the text held back
+  std::string held;       // bytes that the text held back
+  std::string stop_text;  // of kStopText
 };
 
 /// Called on the scheduler's thread, in the order of things; must return at
