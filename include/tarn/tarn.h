@@ -117,6 +117,8 @@ TARN_API uint64_t tarn_model_n_outputs(const tarn_model* model);
  * whose logits are not candidates (pass this as the count to tarn_sample). */
 TARN_API uint64_t tarn_model_tokenizer_size(const tarn_model* model);
 TARN_API uint64_t tarn_model_parameters(const tarn_model* model);
+/* Floats in the vector of a text. */
+TARN_API uint64_t tarn_model_d_model(const tarn_model* model);
 TARN_API int32_t tarn_model_threads(const tarn_model* model);
 /* Bytes of a new state; for linear models, of a state at any position. */
 TARN_API uint64_t tarn_model_state_bytes(const tarn_model* model);
@@ -224,6 +226,23 @@ TARN_API tarn_status tarn_encode_source(const tarn_model* model,
 TARN_API tarn_status tarn_classify(const tarn_model* model,
                                    const int32_t* tokens, uint64_t count,
                                    float* logits, tarn_error** error);
+
+/* What makes the vector of a text: the rows of all its tokens after the last
+ * layer and its norm, their mean, or the row of the last token. */
+enum { TARN_POOLING_MEAN = 0, TARN_POOLING_LAST = 1 };
+typedef struct tarn_text {
+  const int32_t* tokens;
+  uint64_t count; /* 1 or more */
+} tarn_text;
+/* Language models: writes vectors[count, d_model], each of length 1, so that
+ * the product of two is their cosine. Texts share the reading of the weights;
+ * no bit of a vector depends on the others, nor on the number of threads.
+ * Memory: for texts of any length one row each, and the states of as many as
+ * run at one time (256, or 256 MiB). TARN_ERROR_NUMERIC for a vector that is
+ * not finite; `vectors` is then undefined. */
+TARN_API tarn_status tarn_embed(const tarn_model* model, const tarn_text* texts,
+                                uint64_t count, int32_t pooling, float* vectors,
+                                tarn_error** error);
 
 typedef struct tarn_beam_options {
   size_t struct_size;

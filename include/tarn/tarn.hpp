@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -263,6 +264,25 @@ class Model {
                    logits.data());
     logits.pop_back();
     return logits;
+  }
+
+  /// Language models: the vector of each text, [d_model] floats of length 1.
+  /// pooling: TARN_POOLING_MEAN or _LAST.
+  std::vector<std::vector<float>> Embed(
+      const std::vector<std::vector<std::int32_t>>& texts,
+      int pooling = TARN_POOLING_MEAN) const {
+    const std::size_t width = tarn_model_d_model(model_);
+    std::vector<tarn_text> c;
+    for (const auto& text : texts) c.push_back({text.data(), text.size()});
+    std::vector<float> all(texts.size() * width);
+    internal::Call(tarn_embed, model_, c.data(), c.size(), pooling, all.data());
+    std::vector<std::vector<float>> vectors;
+    for (auto at = all.begin(); at != all.end();) {
+      const auto end = at + static_cast<std::ptrdiff_t>(width);
+      vectors.emplace_back(at, end);
+      at = end;
+    }
+    return vectors;
   }
 
   std::vector<std::int32_t> Encode(std::string_view text) const {

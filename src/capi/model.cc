@@ -86,6 +86,12 @@ uint64_t tarn_model_parameters(const tarn_model* model) {
                           : static_cast<uint64_t>(model->model.parameters());
 }
 
+uint64_t tarn_model_d_model(const tarn_model* model) {
+  return model == nullptr
+             ? 0
+             : static_cast<uint64_t>(model->model.config().d_model);
+}
+
 int32_t tarn_model_threads(const tarn_model* model) {
   return model == nullptr ? 0 : model->model.threads();
 }

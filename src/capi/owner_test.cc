@@ -228,4 +228,14 @@ TEST_F(Owner, SourcesStatesAndClasses) {
   EXPECT_EQ(classifier.arch(), TARN_ARCH_ENCODER);
 }
 
+TEST_F(Owner, VectorsOfTexts) {
+  const tarn::Model model = tarn::Model::Open(Path("linear"));
+  const auto vectors = model.Embed({{1, 2, 3}, {4}});
+  ASSERT_EQ(vectors.size(), 2u);
+  EXPECT_EQ(vectors[0], model.Embed({{1, 2, 3}})[0]);
+  EXPECT_EQ(vectors[1], model.Embed({{4}}, TARN_POOLING_LAST)[0]);
+  EXPECT_TRUE(model.Embed({}).empty());
+  EXPECT_THROW(model.Embed({{}}), tarn::Error);
+}
+
 }  // namespace

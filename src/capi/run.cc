@@ -1,9 +1,12 @@
 // What the C interface lets a model do: consume tokens, read sources, put texts
 // into classes, search.
+#include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "capi/guard.h"
 #include "runtime/generate/beam.h"
+#include "runtime/generate/embed.h"
 
 using tarn::capi::Guard;
 using tarn::capi::Hold;
@@ -62,6 +65,31 @@ tarn_status tarn_classify(const tarn_model* model, const int32_t* tokens,
     Require(model, "model");
     Require(logits, "logits");
     model->model.Classify(Tokens(tokens, count), logits);
+  });
+}
+
+tarn_status tarn_embed(const tarn_model* model, const tarn_text* texts,
+                       uint64_t count, int32_t pooling, float* vectors,
+                       tarn_error** error) {
+  return Guard(error, [&] {
+    Require(model, "model");
+    if (pooling != TARN_POOLING_MEAN && pooling != TARN_POOLING_LAST) {
+      throw tarn::ArgumentError("pooling", "TARN_POOLING_MEAN or _LAST",
+                                tarn::StrCat(pooling));
+    }
+    if (count == 0) return;
+    Require(texts, "texts");
+    Require(vectors, "vectors");
+    std::vector<std::vector<int32_t>> all;
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto tokens = Tokens(texts[i].tokens, texts[i].count);
+      all.emplace_back(tokens.begin(), tokens.end());
+    }
+    const std::vector<float> made =
+        tarn::EmbedTexts(model->model, std::move(all),
+                         pooling == TARN_POOLING_MEAN ? tarn::Pooling::kMean
+                                                      : tarn::Pooling::kLast);
+    std::copy(made.begin(), made.end(), vectors);
   });
 }
 

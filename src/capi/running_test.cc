@@ -358,5 +358,39 @@ TEST_F(CApi, TextsAreClassified) {
   tarn_model_close(model);
 }
 
+TEST_F(CApi, TextsBecomeVectors) {
+  const auto width = static_cast<size_t>(tarn_model_d_model(model_));
+  ASSERT_GT(width, 0u);
+  EXPECT_EQ(tarn_model_d_model(nullptr), 0u);
+  const std::vector<int32_t> first{104, 101, 108}, second{108};
+  const std::vector<tarn_text> texts{{first.data(), 3}, {second.data(), 1}};
+  std::vector<float> vectors(2 * width, NAN), one(width, NAN);
+  for (const int32_t pooling : {TARN_POOLING_MEAN, TARN_POOLING_LAST}) {
+    ASSERT_EQ(
+        tarn_embed(model_, texts.data(), 2, pooling, vectors.data(), &error_),
+        TARN_OK)
+        << tarn_error_message(error_);
+    for (size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(tarn_embed(model_, &texts[i], 1, pooling, one.data(), &error_),
+                TARN_OK);
+      EXPECT_EQ(0, std::memcmp(one.data(), vectors.data() + i * width,
+                               width * sizeof(float)));
+      double squares = 0;
+      for (const float x : one) squares += double{x} * double{x};
+      EXPECT_NEAR(1.0, squares, 1e-5);
+    }
+  }
+  EXPECT_EQ(tarn_embed(model_, nullptr, 0, 0, nullptr, &error_), TARN_OK);
+  ExpectError(tarn_embed(model_, texts.data(), 2, 7, vectors.data(), &error_),
+              TARN_ERROR_ARGUMENT, "pooling");
+  ExpectError(tarn_embed(model_, nullptr, 1, 0, vectors.data(), &error_),
+              TARN_ERROR_ARGUMENT, "texts");
+  ExpectError(tarn_embed(model_, texts.data(), 1, 0, nullptr, &error_),
+              TARN_ERROR_ARGUMENT, "vectors");
+  const tarn_text empty{nullptr, 0};
+  ExpectError(tarn_embed(model_, &empty, 1, 0, vectors.data(), &error_),
+              TARN_ERROR_ARGUMENT, "at least one token");
+}
+
 }  // namespace
 }  // namespace tarn

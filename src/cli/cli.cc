@@ -29,6 +29,7 @@ constexpr Command kCommands[] = {
 #endif
     {"draw", Draw, "draw or complete images with an image model"},
     {"classify", Classify, "classify texts, one per line"},
+    {"embed", Embed, "texts to vectors, one per line"},
     {"eval", Eval, "measure a model on a file: perplexity, accuracy, errors"},
     {"info", Info, "describe a model: sizes, state, cost per token"},
     {"bench", Bench, "measure prefill, generation and states"},

@@ -27,6 +27,7 @@ int Chat(int argc, char** argv);
 int Serve(int argc, char** argv);
 int Draw(int argc, char** argv);
 int Classify(int argc, char** argv);
+int Embed(int argc, char** argv);
 int Eval(int argc, char** argv);
 int Info(int argc, char** argv);
 int Bench(int argc, char** argv);

@@ -22,6 +22,7 @@
 #include "python/sampling_module.h"
 #include "python/template_module.h"
 #include "runtime/generate/beam.h"
+#include "runtime/generate/embed.h"
 #include "runtime/generate/pixels.h"
 #include "runtime/generate/target.h"
 #include "runtime/session/loaded_model.h"
@@ -202,6 +203,20 @@ class PyModel {
       loaded_.model.ClassifyBatch(views, logits.data(), stop);
     });
     return logits;
+  }
+
+  NewArray<float, 2> Embed(const std::vector<Tokens>& texts,
+                           const std::string& pooling) const {
+    NewArray<float, 2> vectors(
+        {texts.size(), static_cast<size_t>(loaded_.model.config().d_model)});
+    std::vector<std::vector<int32_t>> all;
+    for (const Tokens& tokens : texts) all.push_back(All(tokens));
+    const Pooling how = ParsePooling("pooling", pooling);
+    Interruptible([&](const StopCheck& stop) {
+      const auto made = EmbedTexts(loaded_.model, std::move(all), how, stop);
+      std::copy(made.begin(), made.end(), vectors.data());
+    });
+    return vectors;
   }
 
   // Images [starts * samples, bytes] that begin with the given ones.

@@ -122,6 +122,7 @@ void AddModel(PyObject* module) {
       Method<&PyModel::StateFromBytes>("state_from_bytes"),
       Method<&PyModel::BeamSearch>("beam_search"),
       Method<&PyModel::Classify>("classify"),
+      Method<&PyModel::Embed>("embed"),
       Method<&PyModel::DrawImages>("draw_images"),
       Method<&PyModel::ScoreImages>("score_images"),
       Method<&PyModel::MakeSampler>("sampler"),

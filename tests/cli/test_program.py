@@ -13,7 +13,7 @@ import pytest
 
 COMMANDS = [
     "train", "generate", "chat", "draw", "classify", "eval", "info", "bench", "verify", "tokenize",
-    "import", "export",
+    "import", "export", "embed",
 ]  # fmt: skip
 
 

@@ -22,6 +22,8 @@ CALLS = {
     bigram_model.CALL: "</tool_call>",
     "</tool_call>": "<|end|>",
 }
+# Begins a call by itself; what else it writes is up to a grammar.
+FORCED = {"<|assistant|>": "<tool_call>"}
 TOOLS = [
     {
         "type": "function",
@@ -32,6 +34,7 @@ TOOLS = [
         },
     }
 ]
+NOW = {"type": "function", "function": {"name": "now"}}
 HELLO = [{"role": "user", "content": "Hello"}]
 
 
@@ -42,7 +45,8 @@ def servers(tmp_path_factory):
     bigram_model.write_bigram_model(root / "thinks", THINKS, keeps)
     bigram_model.write_bigram_model(root / "calls", CALLS, bigram_model.WITH_TOOLS)
     bigram_model.write_bigram_model(root / "endless", {"<|assistant|>": "e"})
-    started = Server(root / "thinks", root / "calls", root / "endless")
+    bigram_model.write_bigram_model(root / "forced", FORCED, bigram_model.WITH_TOOLS)
+    started = Server(root / "thinks", root / "calls", root / "endless", root / "forced")
     yield started
     assert started.end() == 0, started.lines
 
@@ -143,6 +147,65 @@ def test_tools(servers):
     assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
 
 
+def call_of(call, names=("weather", "now")):
+    assert call["type"] == "function" and call["id"]
+    name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"])
+    assert name in names
+    assert arguments.keys() <= ({"city"} if name == "weather" else set())
+    assert all(isinstance(city, str) for city in arguments.values())
+    return name
+
+
+@pytest.mark.parametrize("model", ["calls", "forced"])
+def test_a_call_is_forced(servers, model):
+    tools = [*TOOLS, NOW]
+    names = set()
+    for seed in range(12):
+        more = {"tools": tools, "temperature": 1, "seed": seed}
+        choice = chat(servers, model, tool_choice="required", **more)["choices"][0]
+        assert choice["finish_reason"] == "tool_calls"
+        assert choice["message"]["content"] is None
+        names |= {call_of(call) for call in choice["message"]["tool_calls"]}
+        one = {"tool_choice": "required", "parallel_tool_calls": False}
+        choice = chat(servers, model, **one, **more)["choices"][0]
+        (call,) = choice["message"]["tool_calls"]
+        call_of(call)
+        named = {"type": "function", "function": {"name": "now"}}
+        choice = chat(servers, model, tool_choice=named, **more)["choices"][0]
+        (call,) = choice["message"]["tool_calls"]
+        assert call_of(call) == "now"
+    assert names == {"weather", "now"}
+
+
+def test_a_forced_call_begins_with_its_mark(servers):
+    more = {"tools": TOOLS, "tool_choice": "required", "temperature": 0, "max_tokens": 1}
+    choice = chat(servers, "forced", logprobs=True, **more)["choices"][0]
+    assert choice["logprobs"]["content"][0]["token"] == "<tool_call>"
+
+
+def test_a_forced_call_in_a_stream(servers):
+    more = {"tools": [NOW], "tool_choice": "required", "parallel_tool_calls": False}
+    events = servers.events("/v1/chat/completions", model="forced", messages=HELLO, **more)
+    deltas = [event["choices"][0]["delta"] for event in events]
+    (call,) = [call for delta in deltas for call in delta.get("tool_calls", [])]
+    assert call_of(call) == "now" and call["index"] == 0
+    assert not any(delta.get("content") for delta in deltas)
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    body = {"model": "forced", "input": "Hello", "temperature": 1}
+    tool = {"type": "function", "name": "now"}
+    answer = servers.post("/v1/responses", **body, tools=[tool], tool_choice=tool)
+    (call,) = [one for one in answer["output"] if one["type"] == "function_call"]
+    assert call["name"] == "now" and json.loads(call["arguments"]) == {}
+
+
+def test_one_call_of_several(servers):
+    more = {"tools": TOOLS, "tool_choice": "none"}
+    assert "tool_calls" not in chat(servers, "calls", **more)["choices"][0]["message"]
+    more = {"tools": TOOLS, "parallel_tool_calls": False}
+    (call,) = chat(servers, "calls", **more)["choices"][0]["message"]["tool_calls"]
+    assert call_of(call) == "weather"
+
+
 def test_responses(servers):
     body = {"model": "thinks", "input": "Hello", "temperature": 0}
     answer = servers.post("/v1/responses", **body)
@@ -194,7 +257,7 @@ def test_models_and_templates(servers):
     )
     assert (status, answer["error"]["code"]) == (404, "model_not_found")
     names = {one["id"] for one in servers.ask("GET", "/v1/models")[1]["data"]}
-    assert names == {"thinks", "calls", "endless"}
+    assert names == {"thinks", "calls", "endless", "forced"}
 
 
 @pytest.mark.parametrize(
@@ -202,7 +265,39 @@ def test_models_and_templates(servers):
     [
         ({"messages": [{"role": "user"}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-        ({"messages": HELLO, "tool_choice": "required", "tools": TOOLS}, "tool_choice"),
+        ({"messages": HELLO, "tool_choice": "required"}, "tool_choice"),
+        (
+            {"model": "thinks", "messages": HELLO, "tool_choice": "required", "tools": TOOLS},
+            "tool_choice",
+        ),
+        ({"messages": HELLO, "tool_choice": "required", "tools": TOOLS, "regex": "a"}, "regex"),
+        (
+            {
+                "messages": HELLO,
+                "tool_choice": {"type": "function", "function": {"name": "x"}},
+                "tools": TOOLS,
+            },
+            "tool_choice.function.name",
+        ),
+        (
+            {
+                "messages": HELLO,
+                "tool_choice": "required",
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": "f",
+                            "parameters": {
+                                "properties": {"a": {"type": "number", "multipleOf": 2}}
+                            },
+                        },
+                    }
+                ],
+            },
+            "tools[0].function.parameters",
+        ),
+        ({"messages": HELLO, "parallel_tool_calls": 1}, "parallel_tool_calls"),
         ({"messages": HELLO, "tools": [{"type": "other"}]}, "tools[0]"),
     ],
 )
@@ -219,6 +314,10 @@ def test_openai_client(servers):
         model="calls", messages=HELLO, tools=TOOLS, temperature=0
     )
     assert answer.choices[0].message.tool_calls[0].function.name == "weather"
+    answer = client.chat.completions.create(
+        model="forced", messages=HELLO, tools=[*TOOLS, NOW], tool_choice="required"
+    )
+    assert call_of(answer.choices[0].message.tool_calls[0].model_dump())
     stream = client.chat.completions.create(
         model="thinks", messages=HELLO, temperature=0, stream=True
     )

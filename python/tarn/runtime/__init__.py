@@ -379,6 +379,23 @@ class Model:
         labels = self.labels
         return [labels[best] for best in logits.argmax(axis=1)]
 
+    def embed(self, texts: Sequence[Text], *, pooling: str = "mean") -> np.ndarray:
+        """Language models: the vectors of n texts or token sequences, each of at least
+        one token: float32 [n, d_model], rows of length 1, so that products are cosines.
+        A vector is the mean over the tokens of what the head reads, with
+        pooling="last" that of the last token. No bit of a row depends on the others.
+        Raises ValueError for other models, and NumericError for rows that are not
+        finite. Memory does not grow with the texts' length in linear models."""
+        if isinstance(texts, (str, bytes)):
+            raise TypeError("texts: want a list of texts, got one text")
+        if not isinstance(pooling, str):
+            raise TypeError(f"pooling: want 'mean' or 'last', got {pooling!r}")
+        ids = [
+            self.encode(text, add_special=True) if isinstance(text, (str, bytes)) else text
+            for text in texts
+        ]
+        return self._model.embed([token_array(one) for one in ids], pooling)
+
     def generate_images(
         self,
         count: int,

@@ -143,6 +143,7 @@ int Serve(int argc, char** argv) {
     for (const auto& model : service->models()) model->scheduler->CancelAll();
   }
   end.get();
+  service->Settle();
   ParkSessions(*service);
   return kExitOk;
 }

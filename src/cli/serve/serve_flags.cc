@@ -13,11 +13,10 @@ namespace {
 
 constexpr char kServeFooter[] =
     "Speaks OpenAI's interface (/v1/chat/completions, /v1/completions,\n"
-    "/v1/responses, /v1/models) and tarn's own for sessions (/sessions: "
-    "create,\n"
-    "append, fork, mark, rollback, park, restore). What a model has read is "
-    "not\n"
-    "read again: prompts that begin alike share states, exactly.\n\n"
+    "/v1/responses, /v1/embeddings, /v1/models) and tarn's own for sessions\n"
+    "(/sessions: create, append, fork, mark, rollback, park, restore), and\n"
+    "Anthropic's messages (/v1/messages). What a model has read is not read\n"
+    "again: prompts that begin alike share states, exactly.\n\n"
     "Keys are read from a file, a line each: KEY or NAME:KEY. Other addresses\n"
     "than loopback need keys. The server has no TLS: put it behind a proxy.\n\n"
     "Examples:\n"

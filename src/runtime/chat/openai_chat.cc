@@ -234,6 +234,8 @@ OpenAiChat ChatOfOpenAi(const json& request, const ordered_json* ordered,
   }
   const std::set<std::string> names = ToolNames(object);
   result.tool_choice = ChoiceOf(object, names);
+  result.parallel_tool_calls =
+      object.FindFlag("parallel_tool_calls").value_or(true);
   if (!names.empty() && result.tool_choice.mode != ToolChoice::Mode::kNone) {
     chat.tools = OrderedMember(object, ordered, "tools");
   }

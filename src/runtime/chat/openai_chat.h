@@ -29,6 +29,7 @@ struct ToolChoice {
 struct OpenAiChat {
   Chat chat;
   ToolChoice tool_choice;
+  bool parallel_tool_calls = true;  // an answer may have several
 };
 
 /// A message: role; content, a text, null or a list of parts of type text,
@@ -44,15 +45,15 @@ ChatMessage MessageOfOpenAi(const nlohmann::json& message,
 
 /// What a request says of its conversation: `messages`; `tools`, a list of
 /// functions; `tool_choice`, "auto", "none", "required" or a function of the
-/// list, by default "auto"; `chat_template_kwargs`, an object whose members
-/// become variables of the template. A variable named as one of the chat's own
-/// or as a special token is refused: a template's special tokens are no data.
-/// With the choice "none" the chat has no tools. add_generation_prompt is true.
-/// `ordered`: the request with its members in their order
-/// (ParseOrderedJson of the same text), in which templates write tools; null:
-/// tools are written with their members sorted. `where`: what stands before
-/// paths in errors, such as "request: ". FormatError, as above. O(bytes).
-/// Thread-safe.
+/// list, by default "auto"; `parallel_tool_calls`; `chat_template_kwargs`, an
+/// object whose members become variables of the template. A variable named as
+/// one of the chat's own or as a special token is refused: a template's special
+/// tokens are no data. With the choice "none" the chat has no tools.
+/// add_generation_prompt is true. `ordered`: the request with its members in
+/// their order (ParseOrderedJson of the same text), in which templates write
+/// tools; null: tools are written with their members sorted. `where`: what
+/// stands before paths in errors, such as "request: ". FormatError, as above.
+/// O(bytes). Thread-safe.
 OpenAiChat ChatOfOpenAi(const nlohmann::json& request,
                         const nlohmann::ordered_json* ordered = nullptr,
                         const std::string& where = "");

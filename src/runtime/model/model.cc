@@ -227,6 +227,7 @@ void Model::RunBlocks(std::span<Job> jobs, const StopCheck& stop) const {
       const int64_t added =
           forward.Add(job.state->impl_->sequence, job.tokens.subspan(done));
       RequestLogits(job, static_cast<int64_t>(done), row, added);
+      RequestPooled(job, static_cast<int64_t>(done), row, added);
       done += static_cast<size_t>(added);
       if (done < job.tokens.size()) break;
       done = 0;
@@ -249,6 +250,16 @@ void Model::RequestLogits(const Job& job, int64_t done, int64_t row,
   } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
     impl_->forward->WantLogits(row + added - 1,
                                job.state->impl_->sequence.logits());
+  }
+}
+
+void Model::RequestPooled(const Job& job, int64_t done, int64_t row,
+                          int64_t added) const {
+  if (job.pooled == nullptr || added == 0) return;
+  if (job.pooled->pooling() == Pooling::kMean) {
+    impl_->forward->WantPooled(row, added, job.pooled);
+  } else if (done + added == static_cast<int64_t>(job.tokens.size())) {
+    impl_->forward->WantPooled(row + added - 1, 1, job.pooled);
   }
 }
 

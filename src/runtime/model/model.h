@@ -17,6 +17,7 @@
 #include "importers/model_files.h"
 #include "kernels/softmax_attention/cache_type.h"
 #include "runtime/model/weight_type.h"
+#include "runtime/stack/pooled_rows.h"
 
 namespace tarn {
 
@@ -81,11 +82,15 @@ class State {
 
 /// One sequence's share of a batch call. `logits`: null, or n_outputs() floats
 /// for the last token (all_logits false) or tokens.size() rows (true).
+/// `pooled`: null, or what the tokens' rows of d_model floats, which the head
+/// would read, are added to; kLast takes that of the job's last token. It is
+/// undefined after a call that throws.
 struct Job {
   State* state = nullptr;
   std::span<const int32_t> tokens;
   float* logits = nullptr;
   bool all_logits = false;
+  PooledRows* pooled = nullptr;
 };
 
 /// Immutable after Open: any number of threads may use it with states of their
@@ -184,6 +189,8 @@ class Model {
   void RunJobs(std::span<Job> jobs, const StopCheck& stop) const;
   void RunBlocks(std::span<Job> jobs, const StopCheck& stop) const;
   void RequestLogits(const Job& job, int64_t done, int64_t row,
+                     int64_t added) const;
+  void RequestPooled(const Job& job, int64_t done, int64_t row,
                      int64_t added) const;
   void KeepLogits(const Job& job) const;
   std::unique_ptr<Impl> impl_;

@@ -8,13 +8,13 @@ namespace tarn {
 namespace {
 
 constexpr std::pair<GrammarKind, const char*> kGrammarKinds[] = {
-    {GrammarKind::kGbnf, "gbnf"},
-    {GrammarKind::kJsonSchema, "json-schema"},
-    {GrammarKind::kRegex, "regex"},
-    {GrammarKind::kJson, "json"},
+    {GrammarKind::kGbnf, "gbnf"},   {GrammarKind::kJsonSchema, "json-schema"},
+    {GrammarKind::kRegex, "regex"}, {GrammarKind::kJson, "json"},
+    {GrammarKind::kParts, "parts"},
 };
 
-Result<Grammar> GrammarOf(GrammarKind kind, const std::string& source) {
+Result<Grammar> GrammarOf(GrammarKind kind, const std::string& source,
+                          std::vector<std::string>& marks) {
   switch (kind) {
     case GrammarKind::kGbnf:
       return Grammar::FromGbnf(source);
@@ -22,6 +22,8 @@ Result<Grammar> GrammarOf(GrammarKind kind, const std::string& source) {
       return Grammar::FromJsonSchema(source);
     case GrammarKind::kRegex:
       return Grammar::FromRegex(source);
+    case GrammarKind::kParts:
+      return Grammar::FromParts(source, &marks);
     case GrammarKind::kJson:
       break;
   }
@@ -41,17 +43,21 @@ GrammarKind GrammarKindOf(std::string_view word, const std::string& where) {
   for (const auto& [kind, name] : kGrammarKinds) {
     if (word == name) return kind;
   }
-  throw FormatError(where, "gbnf, json-schema, regex or json", Quoted(word));
+  throw FormatError(where, "gbnf, json-schema, regex, json or parts",
+                    Quoted(word));
 }
 
 Result<std::shared_ptr<const Constraint>> Constraint::Make(
     GrammarKind kind, const std::string& source, const Tokenizer& tokenizer,
     std::span<const int32_t> stop_tokens, const TokenMasks* vocabulary) {
-  Result<Grammar> grammar = GrammarOf(kind, source);
+  TokenMaskOptions options;
+  Result<Grammar> grammar = GrammarOf(kind, source, options.marks);
   if (!grammar.ok()) return grammar.error();
-  TokenMasks masks = vocabulary != nullptr
-                         ? vocabulary->With(grammar.value())
-                         : TokenMasks(grammar.value(), tokenizer, stop_tokens);
+  const bool shared =
+      vocabulary != nullptr && vocabulary->marks() == options.marks;
+  TokenMasks masks =
+      shared ? vocabulary->With(grammar.value())
+             : TokenMasks(grammar.value(), tokenizer, stop_tokens, options);
   return std::make_shared<const Constraint>(
       kind, source, std::move(grammar).Take(), std::move(masks));
 }

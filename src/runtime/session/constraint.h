@@ -16,8 +16,9 @@
 namespace tarn {
 
 /// Where a grammar's source is written in: "gbnf", "json-schema", "regex"
-/// (docs/ grammars.md), or "json", any JSON document, whose source is empty.
-enum class GrammarKind { kGbnf, kJsonSchema, kRegex, kJson };
+/// (docs/ grammars.md), "json", any JSON document, whose source is empty, or
+/// "parts" (Grammar::FromParts).
+enum class GrammarKind { kGbnf, kJsonSchema, kRegex, kJson, kParts };
 const char* Name(GrammarKind kind);
 /// Throws FormatError that names `where` for any other word.
 GrammarKind GrammarKindOf(std::string_view word, const std::string& where);
@@ -28,7 +29,8 @@ class Constraint {
  public:
   /// Errors as the grammar's. stop_tokens: those that may end the text.
   /// `vocabulary`: masks of the same tokenizer and stop tokens, whose tables
-  /// are shared; null: they are made, O(vocabulary).
+  /// are shared where the marks are the same; null: they are made,
+  /// O(vocabulary).
   static Result<std::shared_ptr<const Constraint>> Make(
       GrammarKind kind, const std::string& source, const Tokenizer& tokenizer,
       std::span<const int32_t> stop_tokens,

@@ -101,6 +101,8 @@ class Sequence {
 
   bool ended() const { return end_ != SequenceEnd::kNone; }
   SequenceEnd end() const { return end_; }
+  /// After kStopText: which one.
+  const std::string& stop_text() const { return stops_.found(); }
   int64_t tokens() const { return tokens_; }  // drawn, without a stop token
   int64_t max_tokens() const { return max_tokens_; }
   const SequenceOptions& options() const { return options_; }

@@ -48,8 +48,10 @@ bool StopTexts::Push(std::string_view bytes, std::string& out) {
     for (Pattern& pattern : patterns_) {
       pattern.Add(byte);
       longest = std::max(longest, pattern.matched);
-      if (pattern.matched == pattern.text.size()) {
-        complete = std::max(complete, pattern.matched);
+      if (pattern.matched == pattern.text.size() &&
+          pattern.matched > complete) {
+        complete = pattern.matched;
+        found_ = pattern.text;
       }
     }
     if (complete > 0) {

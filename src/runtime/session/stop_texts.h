@@ -27,6 +27,8 @@ class StopTexts {
   /// text can reach any more. True once a stop text is complete: then `out`
   /// ends before it, and nothing after it is read. O(bytes * texts).
   bool Push(std::string_view bytes, std::string& out);
+  /// The one that ended the stream last; empty before.
+  const std::string& found() const { return found_; }
   /// The bytes held back; from then on nothing is.
   std::string Take();
   /// Begins a new stream.
@@ -43,7 +45,7 @@ class StopTexts {
   };
 
   std::vector<Pattern> patterns_;
-  std::string held_;
+  std::string held_, found_;
 };
 
 }  // namespace tarn

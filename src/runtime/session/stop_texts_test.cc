@@ -117,5 +117,17 @@ TEST(StopTexts, RefuseWhatCannotEndAText) {
   EXPECT_EQ("", told);
 }
 
+TEST(StopTexts, TheFoundOneIsTold) {
+  StopTexts stops({"b", "ab", "x"});
+  std::string out;
+  EXPECT_EQ("", stops.found());
+  EXPECT_FALSE(stops.Push("ca", out));
+  EXPECT_TRUE(stops.Push("b", out));
+  EXPECT_EQ("ab", stops.found());
+  EXPECT_EQ("c", out);
+  EXPECT_TRUE(stops.Push("x", out));
+  EXPECT_EQ("x", stops.found());
+}
+
 }  // namespace
 }  // namespace tarn

@@ -15,6 +15,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights,
   head_rows_.reserve(most);
   segments_.reserve(most);
   head_out_.reserve(most);
+  pools_.reserve(most);
   PlanStep();
 }
 
@@ -23,6 +24,7 @@ void Forward::Clear() {
   segments_.clear();
   head_rows_.clear();
   head_out_.clear();
+  pools_.clear();
 }
 
 int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
@@ -37,6 +39,10 @@ int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
 void Forward::WantLogits(int64_t row, float* out) {
   head_rows_.push_back(row);
   head_out_.push_back(out);
+}
+
+void Forward::WantPooled(int64_t row, int64_t count, PooledRows* to) {
+  pools_.push_back({row, count, to});
 }
 
 // Does everything that allocates, before anything changes.
@@ -80,6 +86,15 @@ void Forward::RunHead() {
                {.rows = head_out_.data()}, executor_);
 }
 
+// A block has no more rows than a piece, so that `normed_` has room for all.
+void Forward::PoolRows() {
+  for (const Pool& pool : pools_) {
+    ForTasks(pool.count, config_.d_model,
+             [&](int64_t i, int) { FinalRow(pool.row + i, normed_[i]); });
+    for (int64_t i = 0; i < pool.count; ++i) pool.to->Add(normed_[i]);
+  }
+}
+
 void Forward::Embed(Rows x) {
   if (rows() == 0) return;
   Prepare();
@@ -108,6 +123,7 @@ void Forward::Run() {
   } else {
     const int64_t layers = static_cast<int64_t>(weights_.layers.size());
     for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
+    PoolRows();
     RunHead();
   }
   for (float* logits : head_out_) ScaleLogits(logits);

@@ -14,6 +14,7 @@
 #include "core/threads/team.h"
 #include "runtime/stack/block.h"
 #include "runtime/stack/cross.h"
+#include "runtime/stack/pooled_rows.h"
 #include "runtime/state/sequence_state.h"
 
 namespace tarn {
@@ -37,6 +38,9 @@ class Forward : private Block {
   bool full() const { return rows() == piece_rows_; }
   /// Asks for the logits of a row: vocab_size floats to `out`.
   void WantLogits(int64_t row, float* out);
+  /// Asks that `count` rows from `row` on are added to `to`, after the final
+  /// norm.
+  void WantPooled(int64_t row, int64_t count, PooledRows* to);
   /// Runs the block; states advance by the tokens added for them.
   void Run();
 
@@ -52,6 +56,7 @@ class Forward : private Block {
   void Prepare();
   void RunLayer(int64_t layer);
   void RunHead();
+  void PoolRows();
   // forward_step.cc: a single row, all layers in one region.
   struct StepPhase {
     enum class Work {
@@ -75,7 +80,9 @@ class Forward : private Block {
   };
   class StepPlan;
   bool StepsAsTeam() const {
-    return rows() == 1 && segments.size() == 1 && !step_.empty();
+    // The team leaves the last layer's row to its shares.
+    return rows() == 1 && segments.size() == 1 && !step_.empty() &&
+           pools_.empty();
   }
   void PlanStep();
   void RunStep();
@@ -94,6 +101,11 @@ class Forward : private Block {
   const Cross* const cross_;
   std::vector<int64_t> head_rows_;  // rows with logits
   std::vector<float*> head_out_;    // and where they go
+  struct Pool {
+    int64_t row, count;
+    PooledRows* to;
+  };
+  std::vector<Pool> pools_;
 };
 
 }  // namespace tarn

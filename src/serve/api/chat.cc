@@ -96,9 +96,9 @@ class ChatReply final : public AnswerReply {
 }  // namespace
 
 std::vector<Route> ChatRoutes(std::shared_ptr<Service> service) {
-  const auto handler =
-      JsonHandler([service](const JsonObject& body, const Request& request,
-                            const PathArguments&, Response& response) {
+  const auto handler = JsonHandler(
+      service, [service](const JsonObject& body, const Request& request,
+                         const PathArguments&, Response& response) {
         ServedModel& model = service->Find(body.FindText("model"));
         TextOptions options = ReadTextOptions(body, model);
         ChatPrompt prompt = ReadChatPrompt(body, request.body, model, options);

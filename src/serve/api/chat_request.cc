@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "runtime/chat/forced_calls.h"
 #include "runtime/chat/openai_chat.h"
 #include "text/template/ordered_json.h"
 
@@ -17,6 +18,27 @@ CalendarTime Today() {
   std::tm local = {};
   localtime_r(&now, &local);
   return {local.tm_year + 1900, local.tm_mon + 1, local.tm_mday, 0, 0, 0};
+}
+
+// The grammar of an answer that must be a call.
+void ForceCalls(const ToolChoice& choice, const JsonObject& request,
+                const ServedModel& model, const AnswerForm& answer,
+                TextOptions& options) {
+  const bool one = choice.mode == ToolChoice::Mode::kFunction;
+  if (!one && choice.mode != ToolChoice::Mode::kRequired) return;
+  if (answer.tool_calls == nullptr) {
+    throw UnsupportedParameter(
+        request.At("tool_choice"),
+        "auto or none, as the model's template shows no form of calls");
+  }
+  const std::string source =
+      ForcedCallsGrammar(*answer.tool_calls, answer.tools,
+                         {.function = choice.function,
+                          .several = answer.several_calls && !one,
+                          .thinks = answer.thinks},
+                         request.At("tools"));
+  options.sequence.constraint = model.constraints->Get(
+      GrammarKind::kParts, source, options.sequence.stop_tokens, "");
 }
 
 }  // namespace
@@ -64,13 +86,11 @@ ChatPrompt ReadChatPrompt(const JsonObject& request, const std::string& text,
   const Json ordered =
       ParseOrderedJson(text, "request", kMaxRequestBytes).Take();
   OpenAiChat chat = ChatOfOpenAi(request.value(), &ordered);
-  const auto mode = chat.tool_choice.mode;
-  if (mode == ToolChoice::Mode::kRequired ||
-      mode == ToolChoice::Mode::kFunction) {
-    throw UnsupportedParameter(request.At("tool_choice"), "auto or none");
-  }
-  return PromptOfChat(std::move(chat.chat), request.At("messages"), model,
-                      options);
+  ChatPrompt prompt = PromptOfChat(std::move(chat.chat), request.At("messages"),
+                                   model, options);
+  prompt.answer.several_calls = chat.parallel_tool_calls;
+  ForceCalls(chat.tool_choice, request, model, prompt.answer, options);
+  return prompt;
 }
 
 AnswerReply::AnswerReply(ServedModel& model, TextOptions options,
@@ -113,6 +133,7 @@ void AnswerReply::OnText(ReplyChoice& choice, std::string_view bytes) {
 }
 
 void AnswerReply::OnCall(ReplyChoice& choice, const ToolCallPart& call) {
+  if (!form_.several_calls && !choice.tool_calls.empty()) return;
   const Json json = {
       {"id", StrCat("call_", id_, "_", choice.tool_calls.size())},
       {"type", "function"},

@@ -17,6 +17,7 @@ struct AnswerForm {
   bool thinks = false;  // the prompt ends within its thinking
   const ToolCallForm* tool_calls = nullptr;  // null: none are looked for
   Json tools;                                // their schemas, or null
+  bool several_calls = true;                 // else only the first one counts
 };
 
 struct ChatPrompt {
@@ -31,7 +32,7 @@ ChatPrompt PromptOfChat(Chat chat, const std::string& where,
                         const ServedModel& model, TextOptions& options);
 /// The same of a request's messages, tools, tool_choice and
 /// chat_template_kwargs. text: the document, which has the order of its
-/// members.
+/// members. An answer that must be a call gets a grammar.
 ChatPrompt ReadChatPrompt(const JsonObject& request, const std::string& text,
                           const ServedModel& model, TextOptions& options);
 

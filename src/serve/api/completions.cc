@@ -106,9 +106,9 @@ void SubmitAll(ServedModel& model, const std::shared_ptr<Reply>& reply,
 }
 
 std::vector<Route> CompletionRoutes(std::shared_ptr<Service> service) {
-  const auto handler =
-      JsonHandler([service](const JsonObject& body, const Request& request,
-                            const PathArguments&, Response& response) {
+  const auto handler = JsonHandler(
+      service, [service](const JsonObject& body, const Request& request,
+                         const PathArguments&, Response& response) {
         ServedModel& model = service->Find(body.FindText("model"));
         TextOptions options = ReadTextOptions(body, model);
         ReadConstraint(body, model, options);

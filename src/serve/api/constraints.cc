@@ -10,15 +10,22 @@ std::shared_ptr<const Constraint> ConstraintCache::Get(
   std::vector<int32_t> stops(stop_tokens.begin(), stop_tokens.end());
   std::sort(stops.begin(), stops.end());
   stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
-  std::shared_ptr<const Constraint> relative;  // with the same vocabulary
+  std::shared_ptr<const Constraint> relative;  // perhaps with the same tables
   {
     const std::lock_guard lock(turn_);
     for (auto at = entries_.begin(); at != entries_.end(); ++at) {
       if (at->stop_tokens != stops) continue;
-      relative = at->constraint;
-      if (relative->kind() != kind || relative->source() != source) continue;
+      const bool parts = at->constraint->kind() == GrammarKind::kParts;
+      if (relative == nullptr || parts == (kind == GrammarKind::kParts)) {
+        relative = at->constraint;
+      }
+      if (at->constraint->kind() != kind ||
+          at->constraint->source() != source) {
+        continue;
+      }
+      const std::shared_ptr<const Constraint> found = at->constraint;
       entries_.splice(entries_.begin(), entries_, at);
-      return relative;
+      return found;
     }
   }
   Result<std::shared_ptr<const Constraint>> made =
@@ -26,7 +33,8 @@ std::shared_ptr<const Constraint> ConstraintCache::Get(
                        relative == nullptr ? nullptr : &relative->masks());
   if (!made.ok()) {
     const std::string& at = made.error().where();
-    throw FormatError(at.empty() ? where : StrCat(where, ": ", at),
+    const bool both = !at.empty() && !where.empty();
+    throw FormatError(both ? StrCat(where, ": ", at) : where + at,
                       made.error().wanted(), made.error().given());
   }
   const std::lock_guard lock(turn_);

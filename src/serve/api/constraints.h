@@ -22,7 +22,7 @@ class ConstraintCache {
   explicit ConstraintCache(const Tokenizer& tokenizer)
       : tokenizer_(tokenizer) {}
 
-  /// Throws FormatError that names `where`.
+  /// Throws FormatError that names `where`, and the place in the source.
   std::shared_ptr<const Constraint> Get(GrammarKind kind,
                                         const std::string& source,
                                         std::span<const int32_t> stop_tokens,

@@ -125,6 +125,8 @@ std::vector<Route> ApiRoutes(std::shared_ptr<Service> service,
   add(CompletionRoutes(service));
   add(ChatRoutes(service));
   add(ResponseRoutes(service));
+  add(MessageRoutes(service));
+  add(EmbeddingRoutes(service));
   add(TokenRoutes(service));
   if (options.sessions) add(SessionRoutes(service));
   if (options.page) add(PageRoutes());

@@ -32,19 +32,24 @@ void Guarded(Response& response, const F& work) {
   }
 }
 
-/// A handler of a JSON document: work(document, request, arguments, response).
+/// A handler of a JSON document: work(document, request, arguments, response),
+/// called on a thread of the service's queue, since documents, tokenizers and
+/// grammars may take long.
 template <typename F>
-auto JsonHandler(F work) {
-  return [work = std::move(work)](const Request& request,
-                                  const PathArguments& arguments,
-                                  Response response) {
-    Guarded(response, [&] {
-      const nlohmann::json body =
-          request.body.empty()
-              ? nlohmann::json::object()
-              : ParseStrictJson(request.body, "request", kMaxRequestBytes)
-                    .Take();
-      work(JsonObject(body, ""), request, arguments, response);
+auto JsonHandler(const std::shared_ptr<Service>& service, F work) {
+  return [service, work = std::move(work)](const Request& request,
+                                           const PathArguments& arguments,
+                                           Response response) {
+    service->work().Add([work, request, arguments, response]() mutable {
+      if (response.gone()) return;
+      Guarded(response, [&] {
+        const nlohmann::json body =
+            request.body.empty()
+                ? nlohmann::json::object()
+                : ParseStrictJson(request.body, "request", kMaxRequestBytes)
+                      .Take();
+        work(JsonObject(body, ""), request, arguments, response);
+      });
     });
   };
 }

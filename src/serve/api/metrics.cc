@@ -23,9 +23,10 @@ class MetricsWriter {
   explicit MetricsWriter(const Service& service) : service_(service) {
     for (const auto& model : service.models()) {
       scheduler_.push_back(model->scheduler->counts());
-      SessionCounts counts;
-      model->scheduler->Run([&] { counts = model->sessions->counts(); });
-      sessions_.push_back(counts);
+      sessions_.push_back(model->sessions->published());
+      // For the next time: who asks now does not wait for a step of the model.
+      SessionStore* sessions = model->sessions.get();
+      model->scheduler->Post([sessions] { sessions->Publish(); });
     }
   }
 

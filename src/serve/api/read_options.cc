@@ -133,10 +133,11 @@ void ReadBias(const JsonObject& request, const ServedModel& model,
   }
 }
 
-void ReadStops(const JsonObject& request, SequenceOptions& sequence) {
-  const json* stop = request.Find("stop");
+void ReadStops(const JsonObject& request, const char* key,
+               SequenceOptions& sequence) {
+  const json* stop = request.Find(key);
   if (stop == nullptr) return;
-  const std::string where = request.At("stop");
+  const std::string where = request.At(key);
   const json list = stop->is_string() ? json::array({*stop}) : *stop;
   if (!list.is_array() || list.size() > kMaxRequestStops) {
     throw FormatError(where,
@@ -195,7 +196,8 @@ TextOptions ReadTextOptions(const JsonObject& request,
   SequenceOptions& sequence = options.sequence;
   ReadSampler(request, model, sequence.sampler);
   ReadBias(request, model, sequence.sampler);
-  ReadStops(request, sequence);
+  ReadStops(request, "stop", sequence);
+  ReadStops(request, "stop_sequences", sequence);
   if (!request.FindFlag("ignore_eos").value_or(false)) {
     sequence.stop_tokens = model.loaded.defaults.stop_tokens;
   }
@@ -256,6 +258,10 @@ void ReadConstraint(const JsonObject& request, const ServedModel& model,
   if (wanted.size() > 1) {
     throw FormatError(wanted[1].where, "one grammar", "a second one");
   }
+  if (options.sequence.constraint != nullptr) {
+    throw FormatError(wanted[0].where, "no grammar next to a forced call",
+                      "one");
+  }
   options.sequence.constraint =
       model.constraints->Get(wanted[0].kind, wanted[0].source,
                              options.sequence.stop_tokens, wanted[0].where);
@@ -292,6 +298,13 @@ std::vector<std::vector<int32_t>> ReadPrompts(const JsonObject& request,
   const json* prompt = request.Find("prompt");
   const std::string where = request.At("prompt");
   if (prompt == nullptr) return {PromptIds("", model, where)};
+  return ReadTexts(*prompt, model, where, kMaxPrompts);
+}
+
+std::vector<std::vector<int32_t>> ReadTexts(const json& texts,
+                                            const ServedModel& model,
+                                            const std::string& where,
+                                            size_t most) {
   const auto last = static_cast<int32_t>(model.loaded.model.vocab_size() - 1);
   const auto one = [&](const json& value, const std::string& name) {
     if (value.is_string()) {
@@ -300,20 +313,20 @@ std::vector<std::vector<int32_t>> ReadPrompts(const JsonObject& request,
     const json row = {{"", value}};
     return JsonObject(row, name).Integers("", 0, last);
   };
-  if (prompt->is_string()) return {one(*prompt, where)};
-  if (!prompt->is_array()) {
+  if (texts.is_string()) return {one(texts, where)};
+  if (!texts.is_array()) {
     throw FormatError(where, "a text, ids, or a list of them",
-                      JsonGiven(*prompt));
+                      JsonGiven(texts));
   }
-  const bool ids = !prompt->empty() && (*prompt)[0].is_number();
-  if (ids || prompt->empty()) return {one(*prompt, where)};
-  if (prompt->size() > kMaxPrompts) {
-    throw FormatError(where, StrCat("at most ", kMaxPrompts, " prompts"),
-                      StrCat(prompt->size()));
+  const bool ids = !texts.empty() && texts[0].is_number();
+  if (ids || texts.empty()) return {one(texts, where)};
+  if (texts.size() > most) {
+    throw FormatError(where, StrCat("at most ", most, " texts"),
+                      StrCat(texts.size()));
   }
   std::vector<std::vector<int32_t>> all;
-  for (size_t i = 0; i < prompt->size(); ++i) {
-    all.push_back(one((*prompt)[i], ElementName(where, i)));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    all.push_back(one(texts[i], ElementName(where, i)));
   }
   return all;
 }

@@ -22,6 +22,7 @@ inline constexpr size_t kMaxRequestStopBytes = 256;
 inline constexpr int64_t kMaxChoices = 8;
 inline constexpr int64_t kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxPrompts = 64;
+inline constexpr size_t kMaxInputs = 256;  // of /v1/embeddings
 
 /// A known field whose effect this server does not have.
 class UnsupportedParameter : public Error {
@@ -55,6 +56,11 @@ void ReadConstraint(const JsonObject& request, const ServedModel& model,
 /// A prompt: a text, ids, or a list of either, as ids. Throws FormatError.
 std::vector<std::vector<int32_t>> ReadPrompts(const JsonObject& request,
                                               const ServedModel& model);
+/// The same under another name, at most `most` of them.
+std::vector<std::vector<int32_t>> ReadTexts(const nlohmann::json& texts,
+                                            const ServedModel& model,
+                                            const std::string& where,
+                                            size_t most);
 /// A text as ids, for a prompt; too long a one is refused by its bytes before
 /// it is read.
 std::vector<int32_t> PromptIds(const std::string& text,

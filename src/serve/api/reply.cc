@@ -180,6 +180,7 @@ void Reply::End(size_t first, const ChoiceEnd& end) {
     case SequenceEnd::kStopText:
       choice.finish_reason = "stop";
       choice.stop_type = "word";
+      choice.stop_text = end.stop_text;
       break;
     case SequenceEnd::kBudget:
       choice.finish_reason = "length";
@@ -224,13 +225,21 @@ void Reply::Failed(const Error& error) {
   --open_;
   CancelAll();
   if (std::exchange(over_, true)) return;
-  const ErrorReply reply = ErrorReplyOf(error);
+  const ErrorReply reply = ErrorOf(error);
   if (!begun_) {
     response_.Send(reply.status, "application/json", reply.body);
     return;
   }
-  response_.Write(StrCat("data: ", reply.body, "\n\ndata: [DONE]\n\n"));
+  SendFailure(reply);
   response_.End();
+}
+
+ErrorReply Reply::ErrorOf(const Error& error) const {
+  return ErrorReplyOf(error);
+}
+
+void Reply::SendFailure(const ErrorReply& error) {
+  response_.Write(StrCat("data: ", error.body, "\n\ndata: [DONE]\n\n"));
 }
 
 Json Reply::UsageJson() const {
@@ -282,6 +291,10 @@ ErrorReply ErrorReplyOf(const Error& error) {
     reply.status = error.code() == ErrorCode::kIo ? 507 : 429;
     type = "rate_limit_error";
     code = "sessions_full";
+  } else if (error.code() == ErrorCode::kInterrupted) {
+    reply.status = 503;
+    type = "server_error";
+    code = "server_ends";
   } else if (error.code() == ErrorCode::kNumeric) {
     reply.status = 500;
     type = "server_error";

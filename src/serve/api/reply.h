@@ -18,6 +18,12 @@ namespace tarn::serve {
 
 using Json = nlohmann::ordered_json;
 
+/// {"error": {"message", "type", "param", "code"}} of an error, and its status.
+struct ErrorReply {
+  int status = 500;
+  std::string body;
+};
+
 /// One choice as it grows.
 struct ReplyChoice {
   std::string bytes;  // an unfinished character
@@ -31,6 +37,7 @@ struct ReplyChoice {
   bool thinks = false;
   std::string finish_reason;  // "" until it has ended
   std::string stop_type;      // "eos", "word", "limit", "none"
+  std::string stop_text;      // of "word"
 };
 
 /// The answer to one request, all of whose texts have one model. On its
@@ -54,6 +61,9 @@ class Reply : public std::enable_shared_from_this<Reply> {
   virtual void SendEnd(size_t index, ReplyChoice& choice) = 0;
   virtual void SendLast() = 0;
   virtual Json Whole() = 0;
+  /// An error, and how a stream that has begun tells it.
+  virtual ErrorReply ErrorOf(const Error& error) const;
+  virtual void SendFailure(const ErrorReply& error);
   /// Of one token, with alternatives.
   virtual Json LogprobOf(const TokenEvent& token, std::string_view bytes);
 
@@ -84,11 +94,6 @@ class Reply : public std::enable_shared_from_this<Reply> {
   bool begun_ = false, over_ = false;
 };
 
-/// {"error": {"message", "type", "param", "code"}} of an error, and its status.
-struct ErrorReply {
-  int status = 500;
-  std::string body;
-};
 ErrorReply ErrorReplyOf(const Error& error);
 void SendError(Response& response, const Error& error);
 

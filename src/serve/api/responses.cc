@@ -198,6 +198,17 @@ nlohmann::json ChatOfResponses(const JsonObject& body) {
       chat["response_format"] = format->value();
     }
   }
+  // The newer interface names the function in the choice itself.
+  if (const nlohmann::json* choice = body.Find("tool_choice")) {
+    if (choice->is_object() && !choice->contains("function")) {
+      const JsonObject one(*choice, "tool_choice");
+      if (one.Text("type") != "function") {
+        throw UnsupportedParameter(one.At("type"), "function");
+      }
+      chat["tool_choice"] = {{"type", "function"},
+                             {"function", {{"name", one.Text("name")}}}};
+    }
+  }
   // The newer interface has the function's members in the tool itself.
   if (const nlohmann::json* tools = body.FindList("tools")) {
     nlohmann::json older = nlohmann::json::array();
@@ -219,9 +230,9 @@ nlohmann::json ChatOfResponses(const JsonObject& body) {
 }  // namespace
 
 std::vector<Route> ResponseRoutes(std::shared_ptr<Service> service) {
-  const auto handler =
-      JsonHandler([service](const JsonObject& body, const Request& request,
-                            const PathArguments&, Response& response) {
+  const auto handler = JsonHandler(
+      service, [service](const JsonObject& body, const Request& request,
+                         const PathArguments&, Response& response) {
         ServedModel& model = service->Find(body.FindText("model"));
         const nlohmann::json document = ChatOfResponses(body);
         const JsonObject chat(document, "");

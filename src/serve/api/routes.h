@@ -1,4 +1,5 @@
-// The server's interface: OpenAI's, and tarn's own for sessions.
+// The server's interface: OpenAI's, Anthropic's messages, and tarn's own for
+// sessions.
 #pragma once
 
 #include <functional>
@@ -29,7 +30,9 @@ std::vector<Route> ApiRoutes(std::shared_ptr<Service> service,
 std::vector<Route> CompletionRoutes(std::shared_ptr<Service> service);
 std::vector<Route> ChatRoutes(std::shared_ptr<Service> service);
 std::vector<Route> ResponseRoutes(std::shared_ptr<Service> service);
+std::vector<Route> MessageRoutes(std::shared_ptr<Service> service);
 std::vector<Route> SessionRoutes(std::shared_ptr<Service> service);
+std::vector<Route> EmbeddingRoutes(std::shared_ptr<Service> service);
 std::vector<Route> TokenRoutes(std::shared_ptr<Service> service);
 std::vector<Route> FactRoutes(std::shared_ptr<Service> service,
                               const ApiOptions& options);

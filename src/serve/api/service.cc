@@ -49,6 +49,16 @@ NoSuchModel::NoSuchModel(const std::string& name)
 Service::Service(std::vector<std::unique_ptr<ServedModel>> models)
     : models_(std::move(models)) {}
 
+Service::~Service() { work_.Finish(); }
+
+void Service::Settle() {
+  work_.Finish();
+  for (const auto& model : models_) {
+    model->scheduler->CancelAll();
+    model->scheduler->WaitIdle();
+  }
+}
+
 ServedModel& Service::Find(const std::optional<std::string>& name) const {
   for (const auto& model : models_) {
     if (name && model->name == *name) return *model;

@@ -11,6 +11,7 @@
 #include "runtime/session/loaded_model.h"
 #include "runtime/speculate/drafts.h"
 #include "serve/api/constraints.h"
+#include "serve/api/work_queue.h"
 #include "serve/schedule/scheduler.h"
 #include "serve/sessions/session_store.h"
 #include "text/template/chat_format.h"
@@ -51,18 +52,25 @@ class NoSuchModel : public Error {
   explicit NoSuchModel(const std::string& name);
 };
 
-/// Immutable once made; thread-safe.
+/// Immutable once made; thread-safe. Must outlive what its queue runs.
 class Service {
  public:
   explicit Service(std::vector<std::unique_ptr<ServedModel>> models);
+  ~Service();
   const std::vector<std::unique_ptr<ServedModel>>& models() const {
     return models_;
   }
   /// The model of this name; with one model alone, whatever the name is, as
   /// clients have names of their own. Throws NoSuchModel.
   ServedModel& Find(const std::optional<std::string>& name) const;
+  /// For all of a request that comes before its text.
+  WorkQueue& work() { return work_; }
+  /// Runs what is under way to its end, with all texts cancelled. Then nothing
+  /// here refers to a response.
+  void Settle();
 
  private:
+  WorkQueue work_;  // ends last: sinks of the schedulers use it
   std::vector<std::unique_ptr<ServedModel>> models_;
 };
 

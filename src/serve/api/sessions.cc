@@ -345,15 +345,16 @@ std::vector<Route> SessionRoutes(std::shared_ptr<Service> service) {
                         const Request&, Response);
   const auto of_one = [service](Work work) {
     return JsonHandler(
+        service,
         [service, work](const JsonObject& body, const Request& request,
                         const PathArguments& arguments, Response& response) {
           work(service->Find(body.FindText("model")), arguments.at("id"), body,
                request, response);
         });
   };
-  const auto create =
-      JsonHandler([service](const JsonObject& body, const Request& request,
-                            const PathArguments&, Response& response) {
+  const auto create = JsonHandler(
+      service, [service](const JsonObject& body, const Request& request,
+                         const PathArguments&, Response& response) {
         Create(service->Find(body.FindText("model")), body, request, response);
       });
   const auto simple = [service](auto work) {

@@ -35,13 +35,13 @@ void TokenizeText(const ServedModel& model, const JsonObject& body,
 
 std::vector<Route> TokenRoutes(std::shared_ptr<Service> service) {
   const auto tokenize =
-      JsonHandler([service](const JsonObject& body, const Request&,
-                            const PathArguments&, Response& response) {
+      JsonHandler(service, [service](const JsonObject& body, const Request&,
+                                     const PathArguments&, Response& response) {
         TokenizeText(service->Find(body.FindText("model")), body, response);
       });
   const auto detokenize =
-      JsonHandler([service](const JsonObject& body, const Request&,
-                            const PathArguments&, Response& response) {
+      JsonHandler(service, [service](const JsonObject& body, const Request&,
+                                     const PathArguments&, Response& response) {
         const ServedModel& model = service->Find(body.FindText("model"));
         const Tokenizer& tokenizer = model.loaded.tokenizer;
         const auto last = static_cast<int32_t>(tokenizer.vocab_size() - 1);

@@ -381,7 +381,9 @@ std::optional<Connection::Plain> Connection::Check(
   }
   if (!options.keys.empty() && (found == nullptr || !found->is_public)) {
     const std::string given(request.Header("authorization"));
-    const std::string key = given.starts_with("Bearer ") ? given.substr(7) : "";
+    const std::string key = given.starts_with("Bearer ")
+                                ? given.substr(7)
+                                : std::string(request.Header("x-api-key"));
     bool known = false;
     for (const ApiKey& one : options.keys) {
       // All are compared, whichever it is.

@@ -52,9 +52,10 @@ struct Scheduler::Active {
   Clock::time_point submitted = Clock::now(), started, prompt_done;
   TextUsage usage;
   std::vector<std::unique_ptr<Session>> own;  // sessions of its choices
-  std::vector<Choice> choices;  // one until the prompt has been read
-  int64_t began_at = 0;         // position of a held session
-  bool reading = true;          // the prompt
+  std::vector<Choice> choices;        // one until the prompt has been read
+  std::unique_ptr<Embedder> vectors;  // of a request for them; it has no choice
+  int64_t began_at = 0;               // position of a held session
+  bool reading = true;                // the prompt
   bool told_token = false;
   bool done = false;
 };
@@ -82,6 +83,10 @@ void Scheduler::Check(const TextRequest& request) const {
   if (request.choices < 1 || request.choices > options_.slots) {
     throw ArgumentError("n", StrCat("1 to ", options_.slots),
                         StrCat(request.choices));
+  }
+  if (!request.inputs.empty()) {
+    CheckTexts(model_.model, request.inputs);
+    return;
   }
   if (request.prompt.empty() && request.session == nullptr) {
     throw ArgumentError("prompt", "at least one token", "none");
@@ -159,6 +164,12 @@ void Scheduler::CancelAll() {
   for (const auto& active : waiting_) active->ticket->Cancel();
 }
 
+void Scheduler::WaitIdle() {
+  std::unique_lock lock(turn_);
+  idle_wake_.wait(lock,
+                  [&] { return idle_ && posted_.empty() && waiting_.empty(); });
+}
+
 SchedulerCounts Scheduler::counts() const {
   const std::lock_guard lock(turn_);
   SchedulerCounts counts = counts_;
@@ -170,10 +181,13 @@ void Scheduler::Loop() {
   while (true) {
     {
       std::unique_lock lock(turn_);
+      idle_ = running_.empty();
+      if (idle_) idle_wake_.notify_all();
       wake_.wait(lock, [&] {
         return stopping_ || !posted_.empty() || !waiting_.empty() ||
                !running_.empty();
       });
+      idle_ = false;
       TakePosted(lock);
       if (stopping_) break;
       Admit(lock);
@@ -244,6 +258,13 @@ void Scheduler::Start(Active& active) {
   active.request.sink->Started();
   TextRequest& request = active.request;
   try {
+    if (!request.inputs.empty()) {
+      active.vectors = std::make_unique<Embedder>(
+          model_.model, std::move(request.inputs), request.pooling);
+      active.usage.prompt_tokens = active.vectors->tokens();
+      active.usage.prompt_computed = active.vectors->tokens();
+      return;
+    }
     Session* session = nullptr;
     std::span<const int32_t> prompt = request.prompt;
     if (request.session != nullptr) {
@@ -367,11 +388,8 @@ void Scheduler::RunStep() {
   const size_t count = running_.size();
   for (size_t i = 0; i < count && budget > 0; ++i) {
     Active& active = *running_[(next_prompt_ + i) % count];
-    if (active.done || !active.reading || active.choices.empty()) continue;
-    Session& session = *active.choices[0].session;
-    jobs.push_back(session.NextJob(budget));
-    whose.push_back({&active, &session});
-    const auto tokens = static_cast<int64_t>(jobs.back().tokens.size());
+    if (active.done || !active.reading) continue;
+    const int64_t tokens = AddPromptJobs(active, budget, jobs, whose);
     budget -= tokens;
     prompt_tokens += tokens;
   }
@@ -399,8 +417,12 @@ void Scheduler::RunStep() {
     token_ms_ = token_ms_ <= 0 ? one : 0.7 * token_ms_ + 0.3 * one;
   }
   for (size_t i = 0; i < jobs.size(); ++i) {
-    whose[i].second->JobDone(jobs[i], jobs.size() == 1 ? took : 0);
     Active& active = *whose[i].first;
+    if (active.vectors != nullptr) {
+      VectorJobsDone(active);
+      continue;
+    }
+    whose[i].second->JobDone(jobs[i], jobs.size() == 1 ? took : 0);
     if (active.reading && whose[i].second->pending().empty()) {
       PromptDone(active);
     }
@@ -409,6 +431,38 @@ void Scheduler::RunStep() {
   ++counts_.steps;
   counts_.step_rows += jobs.size();
   counts_.model_ms += took;
+}
+
+// Of a prompt one job, of a request for vectors as many as fit the budget.
+// Returns their tokens.
+int64_t Scheduler::AddPromptJobs(
+    Active& active, int64_t budget, std::vector<Job>& jobs,
+    std::vector<std::pair<Active*, Session*>>& whose) {
+  if (active.vectors != nullptr) {
+    const int64_t tokens = active.vectors->AddJobs(budget, jobs);
+    whose.resize(jobs.size(), {&active, nullptr});
+    return tokens;
+  }
+  if (active.choices.empty()) return 0;
+  Session& session = *active.choices[0].session;
+  jobs.push_back(session.NextJob(budget));
+  whose.push_back({&active, &session});
+  return static_cast<int64_t>(jobs.back().tokens.size());
+}
+
+// Called for each of its jobs; the first call takes them all.
+void Scheduler::VectorJobsDone(Active& active) {
+  if (active.done) return;
+  try {
+    active.vectors->JobsDone();
+  } catch (const Error& error) {
+    Fail(active, error);
+    return;
+  }
+  if (!active.vectors->done()) return;
+  active.usage.prompt_ms = Milliseconds(active.started, Clock::now());
+  active.request.sink->Vectors(active.vectors->vectors());
+  Finish(active);
 }
 
 // The prompt has been read: it is kept for others, and each further choice
@@ -436,6 +490,7 @@ void Scheduler::EndChoice(Active& active, Choice& choice, bool cancelled) {
   end.choice = &choice - active.choices.data();
   end.cancelled = cancelled;
   if (text != nullptr) end.end = text->end();
+  if (end.end == SequenceEnd::kStopText) end.stop_text = text->stop_text();
   if (cancelled) end.held = choice.session->TakeHeld();
   active.request.sink->End(end);
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "runtime/session/prefix_cache.h"
@@ -78,6 +79,9 @@ class Scheduler {
 
   /// Ends every request, running or waiting, as cancelled.
   void CancelAll();
+  /// Waits until no request runs or waits and nothing is posted: then no sink
+  /// is left.
+  void WaitIdle();
 
   SchedulerCounts counts() const;
 
@@ -101,6 +105,9 @@ class Scheduler {
   void GiveBack(Active& active, bool cancelled);
   int64_t PromptBudget() const;
   void EraseDone();
+  int64_t AddPromptJobs(Active& active, int64_t budget, std::vector<Job>& jobs,
+                        std::vector<std::pair<Active*, Session*>>& whose);
+  void VectorJobsDone(Active& active);
 
   const LoadedModel& model_;
   const SchedulerOptions options_;
@@ -110,11 +117,11 @@ class Scheduler {
   size_t next_prompt_ = 0;
 
   mutable std::mutex turn_;  // guards what follows
-  std::condition_variable wake_;
+  std::condition_variable wake_, idle_wake_;
   std::deque<std::unique_ptr<Active>> waiting_;
   std::vector<std::function<void()>> posted_;
   SchedulerCounts counts_;
-  bool stopping_ = false;
+  bool stopping_ = false, idle_ = false;
 
   std::thread thread_;
 };

@@ -28,6 +28,7 @@ struct Told {
   std::vector<Tokens> tokens;
   std::vector<std::string> texts;
   std::vector<ChoiceEnd> ends;
+  std::vector<float> vectors;
   TextUsage usage;
   std::string error;
 };
@@ -47,6 +48,9 @@ class CollectingSink final : public TextSink {
     told_.tokens[choice].push_back(token.id);
     told_.texts[choice] += token.text;
     if (on_token_) on_token_(++count_);
+  }
+  void Vectors(const std::vector<float>& vectors) override {
+    told_.vectors = vectors;
   }
   void End(const ChoiceEnd& end) override { told_.ends.push_back(end); }
   void Done(const TextUsage& usage) override {
@@ -404,6 +408,56 @@ TEST_F(SchedulerTest, EndsWhatRunsWhenItEnds) {
   }
   EXPECT_TRUE(running.get().ends[0].cancelled);
   EXPECT_TRUE(waiting.get().ends.empty());
+}
+
+// Many inputs of several requests, next to texts that are written.
+TEST_F(SchedulerTest, VectorsAreThoseOfEachTextAlone) {
+  Scheduler scheduler(*model_, {.slots = 5, .prompt_slice_ms = 1});
+  std::vector<std::vector<Tokens>> inputs;
+  std::vector<std::future<Told>> vectors, texts;
+  for (uint64_t i = 0; i < 8; ++i) {
+    inputs.emplace_back();
+    for (uint64_t k = 0; k < 1 + i * 5; ++k) {
+      inputs.back().push_back(RandomTokens(
+          config_, 1 + static_cast<int64_t>((i + k) * 37 % 200), i * 100 + k));
+    }
+    TextRequest request;
+    request.inputs = inputs.back();
+    request.pooling = i % 2 == 0 ? Pooling::kMean : Pooling::kLast;
+    vectors.push_back(Submit(scheduler, std::move(request)));
+    texts.push_back(Submit(scheduler, Request({1, 2, 3}, i, 40)));
+  }
+  for (uint64_t i = 0; i < 8; ++i) {
+    const Told told = vectors[i].get();
+    EXPECT_EQ(EmbedTexts(model_->model, inputs[i],
+                         i % 2 == 0 ? Pooling::kMean : Pooling::kLast),
+              told.vectors);
+    int64_t tokens = 0;
+    for (const Tokens& input : inputs[i]) {
+      tokens += static_cast<int64_t>(input.size());
+    }
+    EXPECT_EQ(tokens, told.usage.prompt_tokens);
+    EXPECT_EQ(0, told.usage.text_tokens);
+    EXPECT_EQ(Alone({1, 2, 3}, Request({}, i, 0).options, 40),
+              texts[i].get().tokens[0]);
+  }
+  scheduler.WaitIdle();
+  EXPECT_EQ(0, scheduler.counts().waiting);
+}
+
+TEST_F(SchedulerTest, NoVectorsForWhoHasGone) {
+  Scheduler scheduler(*model_, {});
+  TextRequest request;
+  request.inputs = {RandomTokens(config_, 500, 1)};
+  request.ticket->Cancel();
+  const Told told = Submit(scheduler, std::move(request)).get();
+  EXPECT_TRUE(told.vectors.empty());
+  EXPECT_EQ("", told.error);
+  scheduler.WaitIdle();
+  EXPECT_EQ(1u, scheduler.counts().cancelled);
+  TextRequest bad;
+  bad.inputs = {{1}, {}};
+  EXPECT_THROW(Submit(scheduler, std::move(bad)), ArgumentError);
 }
 
 }  // namespace

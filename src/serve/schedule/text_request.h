@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "runtime/generate/embed.h"
 #include "runtime/session/session.h"
 
 namespace tarn::serve {
@@ -40,7 +41,8 @@ struct ChoiceEnd {
   int64_t choice = 0;
   SequenceEnd end = SequenceEnd::kNone;
   bool cancelled = false;
-  std::string held;  // bytes that the text held back
+  std::string held;       // bytes that the text held back
+  std::string stop_text;  // of kStopText
 };
 
 /// Called on the scheduler's thread, in the order of things; must return at
@@ -50,6 +52,9 @@ class TextSink {
   virtual ~TextSink() = default;
   /// It has left the queue; from now on it computes.
   virtual void Started() {}
+  /// Of a request for vectors, before Done; not where it was cancelled.
+  /// [inputs, d_model]
+  virtual void Vectors(const std::vector<float>&) {}
   virtual void Token(const TokenEvent& token) = 0;
   virtual void End(const ChoiceEnd& end) = 0;
   virtual void Done(const TextUsage& usage) = 0;
@@ -81,6 +86,10 @@ class Ticket {
 
 struct TextRequest {
   std::vector<int32_t> prompt;
+  /// Not a text but the vectors of these (Embedder), which are read as one
+  /// batch, in slices as prompts are; then there is no prompt.
+  std::vector<std::vector<int32_t>> inputs;
+  Pooling pooling = Pooling::kMean;
   SequenceOptions options;
   int64_t max_tokens = 0;
   int64_t choices = 1;  // each draws from its own stream; 1 with a session

@@ -67,6 +67,7 @@ SessionStore::SessionStore(const LoadedModel& model,
                            const SessionStoreOptions& options)
     : model_(model), snapshots_(snapshots), options_(options) {
   if (!options_.folder.empty()) FindFiles();
+  Publish();
 }
 
 // A file is named by its space, as a hash, and its id: the space itself may
@@ -142,6 +143,7 @@ SessionStore::Held SessionStore::Create(const std::string& space,
   const Held held = Insert(space, name);
   held->session.emplace(std::move(session));
   ++counts_.created;
+  Publish();
   return held;
 }
 
@@ -170,6 +172,7 @@ SessionStore::Held SessionStore::Use(const std::string& space,
     held->session.emplace(
         LoadSession(model_, PathOf(*held), snapshots_).Take());
     ++counts_.restores;
+    Publish();
   }
   held->used = ++uses_;
   held->used_at = Now();
@@ -206,6 +209,7 @@ SessionStore::Held SessionStore::Fork(const std::string& space,
   held->parent = id;
   held->forked_at = held->session->position();
   ++counts_.forked;
+  Publish();
   return held;
 }
 
@@ -213,6 +217,7 @@ int64_t SessionStore::RollBack(HeldSession& held, int64_t position) {
   const int64_t replayed = held.session->RollBack(position);
   ++counts_.rollbacks;
   counts_.replayed_tokens += static_cast<uint64_t>(replayed);
+  Publish();
   return replayed;
 }
 
@@ -232,6 +237,7 @@ void SessionStore::ParkHeld(HeldSession& held) {
   files_[path] = {static_cast<int64_t>(bytes.size()), held.session->position()};
   held.session.reset();
   ++counts_.parks;
+  Publish();
 }
 
 void SessionStore::Park(const std::string& space, const std::string& id) {
@@ -261,6 +267,7 @@ void SessionStore::Drop(const std::string& space, const std::string& id) {
   }
   if (!options_.folder.empty()) RemoveFile(PathOf(*held));
   held_.erase({space, id});
+  Publish();
 }
 
 void SessionStore::Fit() {
@@ -316,6 +323,17 @@ const SessionCounts& SessionStore::counts() {
   for (const auto& [name, file] : files_) counts_.parked_bytes += file.bytes;
   counts_.parked = static_cast<int64_t>(files_.size());
   return counts_;
+}
+
+void SessionStore::Publish() {
+  const SessionCounts now = counts();
+  const std::lock_guard lock(published_turn_);
+  published_ = now;
+}
+
+SessionCounts SessionStore::published() const {
+  const std::lock_guard lock(published_turn_);
+  return published_;
 }
 
 int64_t SessionStore::parked_bytes(const HeldSession& held) const {

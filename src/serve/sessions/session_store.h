@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,7 +53,8 @@ struct SessionCounts {
 
 /// Files are written under names that the store chooses, in a folder of one
 /// process at a time; a session that is restored keeps its file until it is
-/// parked again, dropped, or the store ends. Belongs to the scheduler's thread.
+/// parked again, dropped, or the store ends. Belongs to the scheduler's thread,
+/// but for published().
 class SessionStore {
  public:
   /// Finds the sessions that an earlier process parked. Throws IoError for a
@@ -86,6 +88,10 @@ class SessionStore {
   void ParkAll(const std::function<void(const Error&)>& failed);
 
   const SessionCounts& counts();
+  /// Counts for other threads, as they were after the last call that created,
+  /// moved or dropped a session, or at the last Publish.
+  SessionCounts published() const;
+  void Publish();
   /// Of a parked session: its file.
   int64_t parked_bytes(const HeldSession& held) const;
   int64_t parked_position(const HeldSession& held) const;
@@ -108,6 +114,8 @@ class SessionStore {
   std::map<std::string, File> files_;                         // by name
   uint64_t uses_ = 0;
   SessionCounts counts_;
+  mutable std::mutex published_turn_;  // guards what follows
+  SessionCounts published_;
 };
 
 }  // namespace tarn::serve

@@ -1,6 +1,9 @@
 #include "text/grammar/draft.h"
 
+#include <algorithm>
 #include <array>
+#include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "text/grammar/limits.h"
@@ -46,6 +49,8 @@ class DraftWriter {
         return WriteMembers(e, from, to);
       case Expression::kItems:
         return WriteItems(e, from, to);
+      case Expression::kUntil:
+        return WriteUntil(e.text, from, to);
     }
   }
 
@@ -170,6 +175,34 @@ class DraftWriter {
       from = next;
     }
     draft_.AddJump(from, to);
+  }
+
+  // Knuth, Morris and Pratt 1977: node i is where the text ends with the first
+  // i bytes that it ends at.
+  void WriteUntil(const std::string& end, int32_t from, int32_t to) {
+    std::vector<int32_t> nodes;
+    for (size_t i = 0; i < end.size(); ++i) nodes.push_back(draft_.AddNode());
+    nodes.push_back(to);
+    draft_.AddJump(from, nodes[0]);
+    std::vector<CodePointRange> used;
+    for (const char c : end) {
+      const auto code_point = static_cast<uint8_t>(c);
+      used.push_back({code_point, code_point});
+    }
+    const CodePointSet known(std::move(used));
+    for (size_t i = 0; i < end.size(); ++i) {
+      for (const CodePointRange& range : known.ranges()) {
+        for (uint32_t c = range.first; c <= range.last; ++c) {
+          const std::string text =
+              end.substr(0, i) + static_cast<char>(static_cast<uint8_t>(c));
+          size_t next = std::min(text.size(), end.size());
+          while (!text.ends_with(std::string_view(end).substr(0, next))) --next;
+          draft_.AddEdge(nodes[i], static_cast<uint8_t>(c),
+                         static_cast<uint8_t>(c), nodes[next]);
+        }
+      }
+      WriteSet(known.Complement(), nodes[i], nodes[0]);
+    }
   }
 
   const Source& source_;

@@ -33,6 +33,7 @@ struct Expression {
     /// The same, but child i + 1 needs those before it and the first `low` must
     /// be there.
     kItems,
+    kUntil,  // any text up to the first `text` (ASCII), and that
   } kind = kEmpty;
   std::string text = {};
   CodePointSet set = {};

@@ -83,6 +83,16 @@ Result<Grammar> Grammar::FromJsonSchema(std::string_view schema,
   }
 }
 
+Result<Grammar> Grammar::FromParts(std::string_view document,
+                                   std::vector<std::string>* marks) {
+  try {
+    CheckGrammarBytes(document, "grammar");
+    return Grammar(grammar::ReadParts(document, marks));
+  } catch (const FormatError& error) {
+    return error;
+  }
+}
+
 Grammar Grammar::AnyJson(const JsonSchemaOptions& options) {
   return Grammar(grammar::ReadJsonSchema("true", options.white_space));
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/error.h"
 #include "text/grammar/limits.h"
@@ -44,6 +45,20 @@ class Grammar {
                                         const JsonSchemaOptions& options = {});
   /// Any JSON document.
   static Grammar AnyJson(const JsonSchemaOptions& options = {});
+  /// Texts and schemas put together, such as calls of tools. The document is a
+  /// JSON object: `text`, a part, and `marks`, a list of texts that may be
+  /// added tokens (TokenMaskOptions::marks), which is also written to `marks`.
+  /// A part is a text; a list of parts, one after the other; or an object:
+  ///   {"any": [part, ...]}                       one of them
+  ///   {"optional": part}
+  ///   {"repeat": part, "between": part}          one or more
+  ///   {"members": [[required, part], ...], "between": part}  in this order
+  ///   {"until": text}     any text up to the first of this ASCII text, and it
+  ///   {"regex": pattern}
+  ///   {"schema": schema, "where": text}          JSON, with short numbers
+  /// FormatError names the pointer within a schema after its `where`.
+  static Result<Grammar> FromParts(std::string_view document,
+                                   std::vector<std::string>* marks = nullptr);
   /// Texts that the whole of an ECMAScript pattern matches, without
   /// backreferences and assertions. FormatError names the byte offset.
   static Result<Grammar> FromRegex(std::string_view pattern);

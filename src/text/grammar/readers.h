@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "text/grammar/expression.h"
 
@@ -27,5 +28,8 @@ ExpressionId ReadRegex(Source& source, std::string_view pattern,
 
 /// Throws FormatError with the JSON pointer.
 Source ReadJsonSchema(std::string_view schema, bool white_space);
+
+/// Grammar::FromParts. marks: null, or where they go.
+Source ReadParts(std::string_view document, std::vector<std::string>* marks);
 
 }  // namespace tarn::grammar

@@ -137,7 +137,9 @@ TokenMasks::TokenMasks(Grammar grammar, const Tokenizer& tokenizer,
     const size_t begin = texts.size();
     tokenizer.Decode(id, texts);
     const std::string_view text = std::string_view(texts).substr(begin);
-    const bool added = tokenizer.AddedId(text) == id;
+    const bool added = tokenizer.AddedId(text) == id &&
+                       std::find(options.marks.begin(), options.marks.end(),
+                                 text) == options.marks.end();
     if (text.empty() || (added && !IsWhiteSpaceOnly(text)) ||
         std::find(stop_tokens.begin(), stop_tokens.end(), id) !=
             stop_tokens.end()) {

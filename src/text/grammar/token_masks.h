@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "text/grammar/grammar.h"
 #include "text/tokenizer.h"
@@ -17,6 +19,9 @@ namespace tarn {
 struct TokenMaskOptions {
   size_t cache_bytes = size_t{64} << 20;
   size_t states = 32;
+  /// Texts of added tokens, special ones too, which are tokens as others here:
+  /// those with which a grammar's texts are marked, such as "<tool_call>".
+  std::vector<std::string> marks = {};
 };
 
 /// A grammar and a vocabulary. A value: copies share tables and caches.
@@ -25,10 +30,10 @@ class TokenMasks {
  public:
   /// Tokens are the bytes that Tokenizer::Decode gives for each by itself.
   /// Those without any, special tokens, and added tokens that are not white
-  /// space ("<think>") are never allowed. stop_tokens: allowed exactly where
-  /// the grammar is complete, whatever else they are; ArgumentError for ids
-  /// outside of the vocabulary. O(vocabulary): a tenth of a second for 150,000
-  /// tokens.
+  /// space ("<think>") are never allowed, unless options.marks has them.
+  /// stop_tokens: allowed exactly where the grammar is complete, whatever else
+  /// they are; ArgumentError for ids outside of the vocabulary. O(vocabulary):
+  /// a tenth of a second for 150,000 tokens.
   TokenMasks(Grammar grammar, const Tokenizer& tokenizer,
              std::span<const int32_t> stop_tokens,
              const TokenMaskOptions& options = {});
@@ -37,6 +42,7 @@ class TokenMasks {
   TokenMasks With(Grammar grammar) const;
 
   int64_t vocab_size() const;
+  const std::vector<std::string>& marks() const { return options_.marks; }
   /// Words of a mask: (vocab_size() + 31) / 32.
   int64_t mask_words() const { return (vocab_size() + 31) / 32; }
 

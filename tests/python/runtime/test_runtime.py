@@ -367,3 +367,24 @@ def test_a_thread_needs_the_stack_that_the_header_names(model_dir):
         [sys.executable, "-c", program, model_dir], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0 and done.stdout == "True\n", done.stderr
+
+
+def test_vectors_of_texts(model):
+    texts = ["one text", b"bytes", [1, 2, 3], "x"]
+    for pooling in ("mean", "last"):
+        rows = model.embed(texts, pooling=pooling)
+        assert rows.shape == (4, model.config["d_model"]) and rows.dtype == np.float32
+        assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-5)
+        for row, text in zip(rows, texts, strict=True):
+            assert np.array_equal(model.embed([text], pooling=pooling)[0], row)
+    assert np.array_equal(model.embed(["x"]), model.embed(["x"], pooling="last"))
+    assert model.embed([]).shape == (0, model.config["d_model"])
+    for texts, pooling, kind in (
+        ([[]], "mean", ValueError),
+        ([[-1]], "mean", ValueError),
+        (["a"], "max", ValueError),
+        ("a", "mean", TypeError),
+        (["a"], 3, TypeError),
+    ):
+        with pytest.raises(kind):
+            model.embed(texts, pooling=pooling)

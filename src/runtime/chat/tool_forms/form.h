@@ -23,11 +23,19 @@ struct ToolCallForm {
   std::array<std::string_view, 2> marks{};
   std::string_view end{};  // after the last call
 
+  /// How calls are written where they are forced (forced_calls.h), as templates
+  /// do: open, for each call before, its name, middle, its arguments and after,
+  /// with `between` between calls, close.
+  struct Written {
+    std::string_view open{}, before{}, middle{}, after{}, between{}, close{};
+  } written{};
+
   struct Objects {
     /// An answer that begins with '{' may be a call of a function that the
     /// tools have.
     bool without_mark = false;
-    bool semicolons = false;  // between calls
+    bool semicolons = false;                   // between calls
+    std::string_view arguments = "arguments";  // the key, as written
   } objects{};
 
   struct Named {

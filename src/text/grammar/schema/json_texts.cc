@@ -87,13 +87,17 @@ ExpressionId JsonTexts::AnyCharacter() {
 }
 
 ExpressionId JsonTexts::Integer() {
-  return SharedRule(kInteger, "integer", false,
-                    [&] { return Regex("0|-?[1-9][0-9]*"); });
+  return SharedRule(kInteger, "integer", false, [&] {
+    return Regex(short_numbers_ ? "0|-?[1-9][0-9]{0,17}" : "0|-?[1-9][0-9]*");
+  });
 }
 
 ExpressionId JsonTexts::Number() {
   return SharedRule(kNumber, "number", false, [&] {
-    return Regex("-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?");
+    return Regex(short_numbers_
+                     ? "-?(?:0|[1-9][0-9]{0,17})(?:\\.[0-9]{1,17})?"
+                       "(?:[eE][+-]?[0-9]{1,2})?"
+                     : "-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?(?:[eE][+-]?[0-9]+)?");
   });
 }
 

@@ -106,7 +106,7 @@ std::string SchemaGiven(const SchemaJson& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-Source SchemaReader::Read() {
+RuleId SchemaReader::Read() {
   const RuleId root = source_.AddRule("#");
   source_.rules[root].where = "schema: #";
   references_["#"] = root;
@@ -118,7 +118,7 @@ Source SchemaReader::Read() {
     const ExpressionId rule = Schema(Target(target, target), target);
     source_.rules[references_[target]].body = rule;
   }
-  return std::move(source_);
+  return root;
 }
 
 void SchemaReader::Work(const std::string& pointer, int64_t amount) {
@@ -523,7 +523,10 @@ Source ReadJsonSchema(std::string_view schema, bool white_space) {
   const Result<nlohmann::json> strict =
       ParseStrictJson(schema, "schema", kMaxGrammarBytes);
   if (!strict.ok()) Throw(strict.error());
-  return SchemaReader(SchemaJson::parse(schema), white_space).Read();
+  Source source;
+  JsonTexts texts(source, white_space);
+  SchemaReader(SchemaJson::parse(schema), source, texts).Read();
+  return source;
 }
 
 }  // namespace tarn::grammar

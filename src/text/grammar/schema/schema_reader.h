@@ -37,9 +37,12 @@ SchemaJson MergeSchemas(const SchemaJson& a, const SchemaJson& b,
 /// Expressions for JSON texts that schemas share.
 class JsonTexts {
  public:
-  /// white_space: JsonSchemaOptions.
-  JsonTexts(Source& source, bool white_space)
-      : source_(source), white_space_(white_space) {}
+  /// white_space: JsonSchemaOptions. short_numbers: of at most 18 digits before
+  /// and 17 after the point and an exponent of two, which every reader takes.
+  JsonTexts(Source& source, bool white_space, bool short_numbers = false)
+      : source_(source),
+        white_space_(white_space),
+        short_numbers_(short_numbers) {}
 
   ExpressionId Space();
   /// A call of the rule of any value, string, integer, number.
@@ -108,15 +111,17 @@ class JsonTexts {
                        size_t end, size_t depth);
 
   Source& source_;
-  const bool white_space_;
+  const bool white_space_, short_numbers_;
   RuleId shared_[kSharedCount] = {-1, -1, -1, -1, -1, -1, -1, -1};
 };
 
 class SchemaReader {
  public:
-  SchemaReader(SchemaJson document, bool white_space)
-      : document_(std::move(document)), texts_(source_, white_space) {}
-  Source Read();
+  /// Refers to both, which other readers may share.
+  SchemaReader(SchemaJson document, Source& source, JsonTexts& texts)
+      : document_(std::move(document)), source_(source), texts_(texts) {}
+  /// Adds the rules of the document; returns that of all of it.
+  RuleId Read();
 
  private:
   ExpressionId Schema(const SchemaJson& schema, const std::string& pointer);
@@ -146,8 +151,8 @@ class SchemaReader {
   void Work(const std::string& pointer, int64_t amount);
 
   const SchemaJson document_;
-  Source source_;
-  JsonTexts texts_;
+  Source& source_;
+  JsonTexts& texts_;
   std::map<std::string, RuleId> references_;  // by target
   std::vector<std::string> pending_;          // targets without a body yet
   int64_t work_ = 0;
