@@ -28,10 +28,10 @@ inline void UseGrammar(const Result<Grammar>& read, std::string_view text) {
   if (!read.ok()) return CheckRefusal(read.error());
   const Grammar& grammar = read.value();
   Require(grammar.size() <= kMaxGrammarNodes, "more nodes than there may be");
-  static const Tokenizer bytes = Tokenizer::Byte();
-  const TokenMasks masks(grammar, bytes, {});
+  static const TokenMasks vocabulary(Grammar::AnyJson(), Tokenizer::Byte(), {});
+  const TokenMasks masks = vocabulary.With(grammar);
   GrammarState state(grammar);
-  constexpr size_t kMasks = 4;
+  constexpr size_t kMasks = 2;
   for (size_t i = 0; i < std::min<size_t>(text.size(), 256); ++i) {
     if (i < kMasks) CheckMask(masks, state);
     if (!state.Push(text.substr(i, 1))) break;
