@@ -86,6 +86,10 @@ if(TARN_SANITIZE)
     -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(tarn_options INTERFACE -fsanitize=${TARN_SANITIZE})
 endif()
+if(TARN_FUZZ)
+  # With it clang 14 cannot assemble coroutines.
+  target_compile_options(tarn_options INTERFACE -fno-sanitize=function)
+endif()
 
 if(TARN_BUILD_TESTS)
   if(CMAKE_CROSSCOMPILING)

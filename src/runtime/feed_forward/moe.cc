@@ -39,22 +39,23 @@ ExpertActivation ActivationOf(ExpertPart part) {
   return ExpertActivation::kRelu2;
 }
 
-// Hands out parts of the hidden rows of a piece, 64 bytes apart.
+// Hands out parts of the hidden rows of a piece, 64 bytes apart. Null: counts.
 class Carver {
  public:
-  explicit Carver(float* begin) : next_(begin) {}
+  explicit Carver(float* begin) : begin_(begin) {}
   float* Floats(int64_t count) {
-    float* part = next_;
-    next_ += PadRow(count);
+    float* part = begin_ == nullptr ? nullptr : begin_ + floats_;
+    floats_ += PadRow(count);
     return part;
   }
   int64_t* Indices(int64_t count) {
     return reinterpret_cast<int64_t*>(Floats(2 * count));
   }
-  float* next() const { return next_; }
+  int64_t floats() const { return floats_; }
 
  private:
-  float* next_;
+  float* const begin_;
+  int64_t floats_ = 0;
 };
 
 class MoePart final : public RuntimeFeedForward {
@@ -283,7 +284,7 @@ class MoePart final : public RuntimeFeedForward {
     at.three = carver.Floats(form_.gated() ? hidden : 0);
     at.shared = carver.Floats(form_.shared_width > 0 ? count * d_model_ : 0);
     at.gates = carver.Floats(count);
-    at.floats = carver.next() - begin;
+    at.floats = carver.floats();
     return at;
   }
 
