@@ -91,6 +91,7 @@ RUNTIME = [
     "quantise",
     "sampling",
     "session",
+    "speculate",
     "generate",
     "chat",
 ]

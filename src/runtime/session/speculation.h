@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/session/draft_length.h"
 #include "runtime/session/session.h"
-#include "runtime/speculate/draft_length.h"
 
 namespace tarn {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "runtime/session/draft.h"
 #include "runtime/session/loaded_model.h"
-#include "runtime/speculate/draft.h"
 
 namespace tarn {
 

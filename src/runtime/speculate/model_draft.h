@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "runtime/session/draft.h"
 #include "runtime/session/session.h"
-#include "runtime/speculate/draft.h"
 
 namespace tarn {
 

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/speculate/draft.h"
+#include "runtime/session/draft.h"
 
 namespace tarn {
 

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/session/draft.h"
 #include "runtime/session/prefix_cache.h"
-#include "runtime/speculate/draft.h"
 #include "serve/schedule/text_request.h"
 
 namespace tarn::serve {

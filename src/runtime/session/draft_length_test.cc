@@ -1,5 +1,5 @@
 // Lengths of guesses from counts and times that the tests make up.
-#include "runtime/speculate/draft_length.h"
+#include "runtime/session/draft_length.h"
 
 #include <gtest/gtest.h>
 

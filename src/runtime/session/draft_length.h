@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "runtime/speculate/draft.h"
+#include "runtime/session/draft.h"
 
 namespace tarn {
 

@@ -1,4 +1,4 @@
-#include "runtime/speculate/draft_length.h"
+#include "runtime/session/draft_length.h"
 
 #include <algorithm>
 
