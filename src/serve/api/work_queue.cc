@@ -5,38 +5,45 @@
 namespace tarn::serve {
 
 WorkQueue::WorkQueue(int threads) {
-  for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { Loop(); });
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([line = line_] { Loop(*line); });
+  }
 }
 
 WorkQueue::~WorkQueue() { Finish(); }
 
 void WorkQueue::Add(std::function<void()> function) {
   {
-    const std::lock_guard lock(turn_);
-    if (ending_) return;
-    waiting_.push_back(std::move(function));
+    const std::lock_guard lock(line_->turn);
+    if (line_->ending) return;
+    line_->waiting.push_back(std::move(function));
   }
-  wake_.notify_one();
+  line_->wake.notify_one();
 }
 
 void WorkQueue::Finish() {
   {
-    const std::lock_guard lock(turn_);
-    ending_ = true;
+    const std::lock_guard lock(line_->turn);
+    line_->ending = true;
   }
-  wake_.notify_all();
+  line_->wake.notify_all();
   for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
+    if (!thread.joinable()) continue;
+    if (thread.get_id() == std::this_thread::get_id()) {
+      thread.detach();
+    } else {
+      thread.join();
+    }
   }
 }
 
-void WorkQueue::Loop() {
-  std::unique_lock lock(turn_);
+void WorkQueue::Loop(Line& line) {
+  std::unique_lock lock(line.turn);
   while (true) {
-    wake_.wait(lock, [&] { return ending_ || !waiting_.empty(); });
-    if (waiting_.empty()) return;
-    std::function<void()> function = std::move(waiting_.front());
-    waiting_.pop_front();
+    line.wake.wait(lock, [&] { return line.ending || !line.waiting.empty(); });
+    if (line.waiting.empty()) return;
+    std::function<void()> function = std::move(line.waiting.front());
+    line.waiting.pop_front();
     lock.unlock();
     function();
     function = nullptr;  // what it holds goes before the next one is awaited

@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -24,17 +25,21 @@ class WorkQueue {
   int threads() const { return static_cast<int>(threads_.size()); }
   void Add(std::function<void()> function);
   /// Runs what has been added and ends the threads; what is added from now on
-  /// is dropped.
+  /// is dropped. A function that drops the queue's last owner may end it, too:
+  /// its own thread ends by itself.
   void Finish();
 
  private:
-  void Loop();
+  // Shared with the threads, of which one may outlive the queue.
+  struct Line {
+    std::mutex turn;  // guards what follows
+    std::condition_variable wake;
+    std::deque<std::function<void()>> waiting;
+    bool ending = false;
+  };
+  static void Loop(Line& line);
 
-  std::mutex turn_;  // guards what follows
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> waiting_;
-  bool ending_ = false;
-
+  std::shared_ptr<Line> line_ = std::make_shared<Line>();
   std::vector<std::thread> threads_;
 };
 

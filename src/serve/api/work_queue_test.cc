@@ -25,6 +25,32 @@ namespace {
 
 using namespace tarn::testing;
 
+TEST(WorkQueueTest, ItsLastOwnerMayBeOneOfItsFunctions) {
+  std::latch ended(1);
+  {
+    struct AtTheEnd {
+      std::latch& latch;
+      ~AtTheEnd() { latch.count_down(); }
+    };
+    struct Owner {  // the queue goes before the one that tells
+      AtTheEnd tells;
+      WorkQueue queue;
+    };
+    const auto made = new Owner{{ended}, WorkQueue()};
+    std::shared_ptr<Owner> owner(made);
+    std::latch dropped(1);
+    std::latch taken(1);
+    owner->queue.Add([owner, &dropped, &taken] {
+      taken.count_down();
+      dropped.wait();
+    });
+    taken.wait();
+    owner.reset();
+    dropped.count_down();
+    ended.wait();
+  }
+}
+
 // One request on a connection of its own; the answer is read up to its end.
 class OneRequest {
  public:
