@@ -372,7 +372,10 @@ def _row_line(row):
         number(row["useful_gflops"]) if row.get("useful_flop") else "",
         f"{row['percent_of_limit']:.0f} ({row['bound']})" if row.get("bound") else "",
         f"{100 * row['share_of_sgemm']:.0f}" if row.get("share_of_sgemm") else "",
-        f"{row['cpu_per_wall']:.2f}" + (" !" if row["contended"] else ""),
+        # Of servers, which are other processes, it is not known.
+        f"{row['cpu_per_wall']:.2f}" + (" !" if row["contended"] else "")
+        if "cpu_per_wall" in row
+        else "-",
         "" if row["valid"] else "limits moved",
     ]
     return "| " + " | ".join(cells) + " |"

@@ -24,13 +24,14 @@ def prompt_of(kind):
 
 
 def draw(session, prompt, sampling, tokens):
-    """Tokens of a text and its seconds, without those of the prompt."""
+    """Tokens of a text, its seconds and those of all threads, without the prompt's."""
     session.begin(prompt, tokens, stop_tokens=(), **sampling)
     drawn = [session.next()]
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), time.process_time()
     while (one := session.next()) is not None:
         drawn.append(one)
-    return [token for token, _ in drawn], time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    return [token for token, _ in drawn], seconds, time.process_time() - cpu
 
 
 def main(model_path, draft_path, kind, weights, threads, quick=False):
@@ -39,6 +40,7 @@ def main(model_path, draft_path, kind, weights, threads, quick=False):
     sources = {"off": None, "ngram": "ngram", "model": draft}
     prompt, tokens = model.encode(prompt_of(kind)), 32 if quick else 256
     seconds = {name: [] for name in sources}
+    busy = {name: [] for name in sources}
     right = {name: [0, 0] for name in sources}
     # One text a seed: what a guess is worth differs from text to text.
     for seed in range(2 if quick else 7):
@@ -47,14 +49,16 @@ def main(model_path, draft_path, kind, weights, threads, quick=False):
         for name, source in sources.items():
             session = Session(model)
             session.speculate(source)
-            texts[name], taken = draw(session, prompt, sampling, tokens)
+            texts[name], taken, cpu = draw(session, prompt, sampling, tokens)
             seconds[name].append(taken)
+            busy[name].append(cpu / taken)
             right[name] = [a + b for a, b in zip(right[name], session.guesses)]
         assert texts["off"] == texts["ngram"] == texts["model"]
     found = {
         name: {
             "tokens": tokens,
             "seconds": seconds[name],
+            "cpu_per_wall": statistics.median(busy[name]),
             "times": statistics.median(a / b for a, b in zip(seconds["off"], seconds[name])),
             "guessed": right[name][0],
             "confirmed": right[name][1],

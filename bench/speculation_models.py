@@ -74,12 +74,11 @@ def train(folder, quick=False):
     """The folders of the model and of the one that guesses."""
     folder = pathlib.Path(folder)
     model, draft = folder / "writer", folder / "draft"
-    if (model / "model.safetensors").exists() and (draft / "model.safetensors").exists():
-        return model, draft
     folder.mkdir(parents=True, exist_ok=True)
     data = _corpus(folder, quick)
     tokenizer = folder / "tokenizer.json"
-    _run("tokenize", "--train", *data, "--vocab", 1024, "--out", tokenizer)
+    if not tokenizer.exists():
+        _run("tokenize", "--train", *data, "--vocab", 1024, "--out", tokenizer)
     common = ["train", "--data", *data, "--tokenizer", "bpe", "--tokenizer-file", tokenizer]
     common += ["--seq-len", 256, "--seed", 1, "--overwrite", "--sample-every", 0, "--quiet"]
     common += ["--preset", "gdn", "--eval-windows", 64]
@@ -89,6 +88,8 @@ def train(folder, quick=False):
     for out, layers, steps in ((model, sizes, 500), (draft, small, 700)):
         if quick:
             layers, steps = [*tiny, "--batch", 2], 3
+        if (out / "model.safetensors").exists():
+            continue
         _run(*common, *layers, "--steps", steps, "--out", out, "--checkpoint-every", steps)
     return model, draft
 

@@ -54,6 +54,7 @@ def measure(ctx):
                         "median_ms": median * 1e3,
                         "min_ms": min(one["seconds"]) * 1e3,
                         "repeats": len(one["seconds"]),
+                        "cpu_per_wall": one["cpu_per_wall"],
                         "contended": False,
                         "valid": True,
                     }

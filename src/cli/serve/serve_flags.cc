@@ -26,10 +26,10 @@ constexpr char kServeFooter[] =
     "  curl localhost:8080/v1/completions -H 'Content-Type: application/json'\n"
     "       -d '{\"prompt\": \"Once\", \"max_tokens\": 16}'\n";
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kBytesOfMiB = int64_t{1} << 20;
 
 std::vector<serve::ApiKey> ReadKeys(const std::string& path) {
-  std::istringstream lines(ReadFile(path, kMiB).Take());
+  std::istringstream lines(ReadFile(path, kBytesOfMiB).Take());
   std::vector<serve::ApiKey> keys;
   std::string line;
   while (std::getline(lines, line)) {
@@ -138,7 +138,7 @@ void DeclareServe(ArgumentParser& parser, ServeFlags& flags) {
       .Whole(1, INT32_MAX)
       .ShowDefault();
   parser.Add("--max-body", flags.max_body, "bytes of a request")
-      .Whole(1, 64 * kMiB)
+      .Whole(1, 64 * kBytesOfMiB)
       .ShowDefault();
   parser
       .Add("--max-connections", flags.http.max_connections,
@@ -172,9 +172,9 @@ void FinishServeFlags(ServeFlags& flags) {
   }
   flags.http.port = static_cast<uint16_t>(flags.port);
   flags.http.max_body = static_cast<uint64_t>(flags.max_body);
-  flags.service.scheduler.cache_bytes = flags.cache_memory * kMiB;
-  flags.service.sessions.memory = flags.state_memory * kMiB;
-  flags.service.sessions.disk = flags.park_disk * kMiB;
+  flags.service.scheduler.cache_bytes = flags.cache_memory * kBytesOfMiB;
+  flags.service.sessions.memory = flags.state_memory * kBytesOfMiB;
+  flags.service.sessions.disk = flags.park_disk * kBytesOfMiB;
   if (!flags.api_key_file.empty()) {
     flags.http.keys = ReadKeys(flags.api_key_file);
   }

@@ -87,7 +87,10 @@ std::optional<Job> Session::GuessJob(int64_t most) {
       s.source->Guess({tokens_, waiting, *text_},
                       std::span<int32_t>(s.tokens).subspan(waiting.size()));
   const auto drafted = static_cast<int64_t>(draft.tokens);
-  s.length.Guessed(drafted, MillisecondsFrom(begin));
+  // The first time a model reads the whole text.
+  if (std::exchange(s.has_guessed, true)) {
+    s.length.Guessed(drafted, MillisecondsFrom(begin));
+  }
   if (drafted == 0) return std::nullopt;
   const int64_t guessed =
       adapts ? std::min(drafted, s.length.Choose(draft.kind, count)) : drafted;

@@ -23,6 +23,7 @@ struct Speculation {
 
   // A job with a guess was handed out; it has run, and draws compare.
   bool handed_out = false, ahead = false;
+  bool has_guessed = false;
   std::vector<int32_t> tokens;  // [pending, then guessed]
   std::vector<float> rows;      // [tokens, n_outputs]
   size_t pending = 0, guessed = 0, confirmed = 0;
