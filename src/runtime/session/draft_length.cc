@@ -7,7 +7,7 @@ namespace {
 
 // Before anything was guessed, and before longer reads were seen: what one more
 // token adds to a read of one.
-constexpr double kFirstChance = 0.7, kFirstSlope = 0.15;
+constexpr double kFirstChance = 0.7, kFirstSlope = 0.5;
 // Weights of the latest guess and of the latest time.
 constexpr double kChanceStep = 0.1, kCostStep = 0.2;
 // What a guess has to gain, since times are never exact.
