@@ -20,7 +20,7 @@ def test_blocks(tmp_path):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     with_torch = [block for block in blocks if "import torch" in block]
     blocks = [block for block in blocks if block not in with_torch]
-    assert len(blocks) == 4 and len(with_torch) == 2
+    assert len(blocks) == 5 and len(with_torch) == 2
     for name, kind in MODELS.items():
         command = [BUILD / "write_random_model", tmp_path / "models" / name, kind]
         subprocess.run(command, check=True)
