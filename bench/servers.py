@@ -11,7 +11,7 @@ import time
 
 import native
 
-# llama-server of a build of llama.cpp beside the peers' package.
+# The path of the program llama-server.
 LLAMA_SERVER = "TARN_LLAMA_SERVER"
 
 

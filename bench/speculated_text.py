@@ -52,7 +52,7 @@ def main(model_path, draft_path, kind, weights, threads, quick=False):
             texts[name], taken, cpu = draw(session, prompt, sampling, tokens)
             seconds[name].append(taken)
             busy[name].append(cpu / taken)
-            right[name] = [a + b for a, b in zip(right[name], session.guesses)]
+            right[name] = [a + b for a, b in zip(right[name], session.draft_counts)]
         assert texts["off"] == texts["ngram"] == texts["model"]
     found = {
         name: {
@@ -60,8 +60,8 @@ def main(model_path, draft_path, kind, weights, threads, quick=False):
             "seconds": seconds[name],
             "cpu_per_wall": statistics.median(busy[name]),
             "times": statistics.median(a / b for a, b in zip(seconds["off"], seconds[name])),
-            "guessed": right[name][0],
-            "confirmed": right[name][1],
+            "drafted": right[name][0],
+            "accepted": right[name][1],
         }
         for name in sources
     }

@@ -52,7 +52,7 @@ def _conversation(server, turns, vocab, seed):
     """Tokens that a conversation had, and those that the server computed of its prompts."""
     text, computed, new = [], 0, 0
     for turn in range(turns):
-        message = _ids((seed, turn).__hash__(), MESSAGE, vocab)
+        message = _ids(1000 * seed + turn, MESSAGE, vocab)
         text += message
         new += MESSAGE
         answer, timings = server.complete(text, ANSWER)
@@ -87,7 +87,7 @@ def _first_token(table, ctx, both, vocab):
     for repeat in range(ctx.size(7, 2)):
         for name, server in both.items():
             times[name]["repeated"].append(server.stream(prefix, 2)[0])
-            longer = prefix + _ids((3, repeat).__hash__(), MORE, vocab)
+            longer = prefix + _ids(1000 * 3 + repeat, MORE, vocab)
             times[name]["longer"].append(server.stream(longer, 2)[0])
     for name, parts in times.items():
         for part, seconds in parts.items():
@@ -123,7 +123,7 @@ def _clients(table, ctx, both, vocab, file):
             seconds = {name: [] for name in both}
             alone = []
             for repeat in range(ctx.size(REPEATS, 1)):
-                prompts = [_ids((repeat, i).__hash__(), 16, vocab) for i in range(count)]
+                prompts = [_ids(1000 * repeat + i, 16, vocab) for i in range(count)]
                 for name, server in both.items():
                     seconds[name].append(server.together(prompts, tokens))
                 alone.append(_in_process(model, ctx.threads, count, ctx.size(64, 2)))
@@ -151,7 +151,7 @@ def _overhead(table, ctx, server, vocab, file):
     with runtime.Model(file, ctx.threads, "auto") as model:
         state = runtime.State(model)
         for repeat in range(ctx.size(REPEATS, 1)):
-            times = server.stream(_ids((5, repeat).__hash__(), 16, vocab), tokens, cache=False)
+            times = server.stream(_ids(1000 * 5 + repeat, 16, vocab), tokens, cache=False)
             # Between the first event and that of the last token.
             gaps.append((times[tokens - 1] - times[0]) / (tokens - 1))
             state.reset()
@@ -199,7 +199,6 @@ def _sessions(table, ctx, vocab, file):
             "fork": (_timed(session.fork, repeats), 500),
             "mark": (_timed(lambda: session.mark("here"), repeats), 50),
             "near rollback": (near, 100),
-            "park": (_timed(lambda: Session(model).save(path), 1), None),
         }
         plain = Session(model)
         plain.append(session.tokens)

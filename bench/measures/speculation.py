@@ -66,6 +66,6 @@ def measure(ctx):
                     f"{kind}, {weights}: {SIDES[side]}, against no guesses",
                     results.at_least(bound) if bound else {},
                     one["times"],
-                    remark=f"{one['confirmed']} of {one['guessed']} guessed tokens right",
+                    remark=f"{one['accepted']} of {one['drafted']} draft tokens accepted",
                 )
     return table

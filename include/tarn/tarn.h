@@ -513,28 +513,28 @@ TARN_API tarn_status tarn_session_next(tarn_session* session,
                                        tarn_session_token* token,
                                        tarn_error** error);
 
-/* Where guesses come from. */
+/* Where the draft tokens of speculative decoding come from. */
 enum {
-  TARN_GUESSES_NONE = 0,
-  TARN_GUESSES_NGRAM = 1, /* from what the text repeats of itself */
-  TARN_GUESSES_MODEL = 2  /* from a small model with the same tokenizer */
+  TARN_DRAFT_NONE = 0,
+  TARN_DRAFT_NGRAM = 1, /* from what the text repeats of itself */
+  TARN_DRAFT_MODEL = 2  /* from a small model with the same tokenizer */
 };
-/* From now on guesses of the next tokens, at most `most` (1 to 64; 0: 12) at
- * once, are read in one pass together with the token that was drawn, as far as
- * that is measured to pay. Texts, states and logits stay the same bit for bit;
- * where a guess is right, tarn_session_next gives the token without running the
+/* From now on draft tokens, at most `most` (1 to 64; 0: 12) at once, are read
+ * in one pass together with the token that was drawn, as far as that is
+ * measured to pay. Texts, states and logits stay the same bit for bit; where a
+ * draft token is accepted, tarn_session_next gives it without running the
  * model. Meanwhile the position may stand at an earlier token than without
- * guesses, with several tokens pending. Marks, rollback and a new text are as
- * without. draft: for TARN_GUESSES_MODEL, kept alive; else unused.
+ * drafts, with several tokens pending. Marks, rollback and a new text are as
+ * without. draft: for TARN_DRAFT_MODEL, kept alive; else unused.
  * TARN_ERROR_ARGUMENT for another tokenizer, with nothing changed. */
 TARN_API tarn_status tarn_session_speculate(tarn_session* session,
                                             int32_t source,
                                             const tarn_model* draft,
                                             uint32_t most, tarn_error** error);
-/* Tokens that were read ahead since then, and how many of them were right (each
+/* Tokens that were drafted since then, and how many of them were accepted (each
  * may be NULL). */
-TARN_API void tarn_session_guesses(const tarn_session* session,
-                                   uint64_t* guessed, uint64_t* confirmed);
+TARN_API void tarn_session_draft_counts(const tarn_session* session,
+                                        uint64_t* drafted, uint64_t* accepted);
 
 /* A session that continues by itself from the same value: state, tokens, text
  * and marks. stream: of the random numbers that its text draws with; NULL: as
@@ -602,7 +602,7 @@ TARN_API tarn_status tarn_session_tokens(const tarn_session* session,
                                          int32_t* tokens, uint64_t capacity,
                                          uint64_t* count, tarn_error** error);
 /* Those to consume next, in the same way: a prompt, or the token drawn last,
- * with guesses several of these. */
+ * with drafts several of these. */
 TARN_API tarn_status tarn_session_pending(const tarn_session* session,
                                           int32_t* tokens, uint64_t capacity,
                                           uint64_t* count, tarn_error** error);

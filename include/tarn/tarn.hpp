@@ -641,24 +641,24 @@ class Session {
     }
   }
 
-  /// Guesses from what the text repeats of itself, or those of a small model
+  /// Draft tokens from what the text repeats of itself, or of a small model
   /// with the same tokenizer, which is kept alive (tarn_session_speculate).
   void Speculate(std::uint32_t most = 0) {
-    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_NGRAM,
+    internal::Call(tarn_session_speculate, session_, TARN_DRAFT_NGRAM,
                    static_cast<const tarn_model*>(nullptr), most);
   }
   void Speculate(const Model& draft, std::uint32_t most = 0) {
-    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_MODEL,
+    internal::Call(tarn_session_speculate, session_, TARN_DRAFT_MODEL,
                    draft.get(), most);
   }
   void DoNotSpeculate() {
-    internal::Call(tarn_session_speculate, session_, TARN_GUESSES_NONE,
+    internal::Call(tarn_session_speculate, session_, TARN_DRAFT_NONE,
                    static_cast<const tarn_model*>(nullptr), 0);
   }
   /// Tokens read ahead since then, and how many of them were right.
-  std::pair<std::uint64_t, std::uint64_t> guesses() const {
+  std::pair<std::uint64_t, std::uint64_t> draft_counts() const {
     std::pair<std::uint64_t, std::uint64_t> counts;
-    tarn_session_guesses(session_, &counts.first, &counts.second);
+    tarn_session_draft_counts(session_, &counts.first, &counts.second);
     return counts;
   }
 

@@ -154,14 +154,14 @@ TEST_F(CApiSession, BytesAreThoseOfTheFile) {
   EXPECT_EQ(loaded, nullptr);
 }
 
-TEST_F(CApiSession, GuessesDoNotChangeAText) {
+TEST_F(CApiSession, DraftsDoNotChangeAText) {
   const Ids prompt = Numbers(20);
   tarn_generate_options options = TARN_GENERATE_OPTIONS_INIT;
   options.max_tokens = 60;
   std::string wanted;
   Ids tokens;
   for (const int32_t source :
-       {TARN_GUESSES_NONE, TARN_GUESSES_NGRAM, TARN_GUESSES_MODEL}) {
+       {TARN_DRAFT_NONE, TARN_DRAFT_NGRAM, TARN_DRAFT_MODEL}) {
     tarn_session* session = nullptr;
     ASSERT_EQ(tarn_session_new(model_, nullptr, &session, &error_), TARN_OK);
     ASSERT_EQ(tarn_session_speculate(session, source, model_, 6, &error_),
@@ -171,24 +171,24 @@ TEST_F(CApiSession, GuessesDoNotChangeAText) {
               TARN_OK);
     int32_t end = -1;
     const std::string text = Draw(session, &end);
-    if (source == TARN_GUESSES_NONE) {
+    if (source == TARN_DRAFT_NONE) {
       wanted = text;
       tokens = TokensOf(session);
     }
     EXPECT_EQ(text, wanted) << source;
     EXPECT_EQ(TokensOf(session), tokens) << source;
     EXPECT_TRUE(PendingOf(session).empty());
-    uint64_t guessed = 99, confirmed = 99;
-    tarn_session_guesses(session, &guessed, &confirmed);
-    EXPECT_LE(confirmed, guessed);
-    EXPECT_TRUE(source != TARN_GUESSES_NONE || guessed == 0);
+    uint64_t drafted = 99, accepted = 99;
+    tarn_session_draft_counts(session, &drafted, &accepted);
+    EXPECT_LE(accepted, drafted);
+    EXPECT_TRUE(source != TARN_DRAFT_NONE || drafted == 0);
     tarn_session_free(session);
   }
   ExpectError(tarn_session_speculate(session_, 3, nullptr, 0, &error_),
               TARN_ERROR_ARGUMENT, "source");
-  ExpectError(tarn_session_speculate(session_, TARN_GUESSES_NGRAM, nullptr, 65,
-                                     &error_),
-              TARN_ERROR_ARGUMENT, "speculation.most");
+  ExpectError(
+      tarn_session_speculate(session_, TARN_DRAFT_NGRAM, nullptr, 65, &error_),
+      TARN_ERROR_ARGUMENT, "speculation.most");
 }
 
 TEST_F(CApiSession, GenerateFollowsAGrammarToo) {
@@ -498,8 +498,8 @@ TEST_F(CApiSession, TakesNullArguments) {
       tarn_session_next(session_, nullptr, nullptr),
       tarn_session_fork(nullptr, nullptr, &session, nullptr),
       tarn_session_fork(session_, nullptr, nullptr, nullptr),
-      tarn_session_speculate(nullptr, TARN_GUESSES_NGRAM, nullptr, 0, nullptr),
-      tarn_session_speculate(session_, TARN_GUESSES_MODEL, nullptr, 0, nullptr),
+      tarn_session_speculate(nullptr, TARN_DRAFT_NGRAM, nullptr, 0, nullptr),
+      tarn_session_speculate(session_, TARN_DRAFT_MODEL, nullptr, 0, nullptr),
       tarn_session_mark(nullptr, "a", nullptr),
       tarn_session_mark(session_, nullptr, nullptr),
       tarn_session_rollback(nullptr, 0, nullptr, nullptr),
@@ -540,7 +540,7 @@ TEST_F(CApiSession, TakesNullArguments) {
   EXPECT_EQ(tarn_session_state_bytes(nullptr), 0u);
   EXPECT_EQ(tarn_session_snapshot_bytes(nullptr), 0u);
   EXPECT_EQ(tarn_prefix_cache_bytes(nullptr), 0u);
-  tarn_session_guesses(nullptr, nullptr, nullptr);
+  tarn_session_draft_counts(nullptr, nullptr, nullptr);
   EXPECT_EQ(tarn_session_equal(nullptr, session_), 0);
   EXPECT_EQ(tarn_session_equal(session_, nullptr), 0);
   EXPECT_EQ(tarn_session_logits(nullptr, &n), nullptr);

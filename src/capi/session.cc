@@ -149,27 +149,27 @@ tarn_status tarn_session_speculate(tarn_session* session, int32_t source,
                                    tarn_error** error) {
   return Guard(error, [&] {
     Require(session, "session");
-    std::unique_ptr<tarn::DraftSource> guesses;
+    std::unique_ptr<tarn::DraftSource> drafts;
     std::shared_ptr<const tarn_model> held;
     switch (source) {
-      case TARN_GUESSES_NONE:
+      case TARN_DRAFT_NONE:
         break;
-      case TARN_GUESSES_NGRAM:
-        guesses = std::make_unique<tarn::NgramDraft>();
+      case TARN_DRAFT_NGRAM:
+        drafts = std::make_unique<tarn::NgramDraft>();
         break;
-      case TARN_GUESSES_MODEL:
+      case TARN_DRAFT_MODEL:
         Require(draft, "draft");
-        guesses = std::make_unique<tarn::ModelDraft>(*draft, *session->model);
+        drafts = std::make_unique<tarn::ModelDraft>(*draft, *session->model);
         tarn::capi::Hold(draft);
         held = {draft, tarn::capi::Release};
         break;
       default:
-        throw tarn::ArgumentError("source", "one of TARN_GUESSES_*",
+        throw tarn::ArgumentError("source", "one of TARN_DRAFT_*",
                                   tarn::StrCat(source));
     }
     tarn::SpeculationOptions options;
     if (most != 0) options.most = most;
-    session->session.Speculate(std::move(guesses), options);
+    session->session.Speculate(std::move(drafts), options);
     session->draft = std::move(held);
   });
 }

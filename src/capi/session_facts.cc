@@ -66,13 +66,13 @@ const float* tarn_session_logits(const tarn_session* session, uint64_t* count) {
   return logits.empty() ? nullptr : logits.data();
 }
 
-void tarn_session_guesses(const tarn_session* session, uint64_t* guessed,
-                          uint64_t* confirmed) {
+void tarn_session_draft_counts(const tarn_session* session, uint64_t* drafted,
+                               uint64_t* accepted) {
   tarn::SpeculationCounts counts;
   if (session != nullptr) counts = session->session.speculation();
-  if (guessed != nullptr) *guessed = static_cast<uint64_t>(counts.guessed);
-  if (confirmed != nullptr) {
-    *confirmed = static_cast<uint64_t>(counts.confirmed);
+  if (drafted != nullptr) *drafted = static_cast<uint64_t>(counts.drafted);
+  if (accepted != nullptr) {
+    *accepted = static_cast<uint64_t>(counts.accepted);
   }
 }
 

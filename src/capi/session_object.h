@@ -18,7 +18,7 @@ struct tarn_session {
   ~tarn_session() = default;
 
   const tarn_model* model;
-  // Of guesses; released after the session that asks it.
+  // Of draft tokens; released after the session that asks it.
   std::shared_ptr<const tarn_model> draft;
   tarn::Session session;
   // Of the text's options.

@@ -145,26 +145,26 @@ class PySession {
     return PySession(own ? session_.Fork(stream) : session_.Fork());
   }
 
-  void GuessNothing() {
+  void DraftNothing() {
     const Use use(busy_);
     session_.Speculate(nullptr);
   }
-  void GuessRepeats(int64_t most) {
+  void DraftRepeats(int64_t most) {
     const Use use(busy_);
     session_.Speculate(std::make_unique<NgramDraft>(), {.most = most});
   }
   // Python keeps the draft model alive.
-  void GuessWith(const PyModel& draft, int64_t most) {
+  void DraftWith(const PyModel& draft, int64_t most) {
     const Use use(busy_);
     const Unlocked unlocked;
     session_.Speculate(
         std::make_unique<ModelDraft>(draft.loaded(), session_.model()),
         {.most = most});
   }
-  std::tuple<int64_t, int64_t> Guesses() const {
+  std::tuple<int64_t, int64_t> DraftCounts() const {
     const Use use(busy_);
     const SpeculationCounts counts = session_.speculation();
-    return {counts.guessed, counts.confirmed};
+    return {counts.drafted, counts.accepted};
   }
 
   void Mark(const std::string& name) {
@@ -308,9 +308,9 @@ void AddSessions(PyObject* module) {
       Method<&PySession::Begin>("begin"),
       Method<&PySession::Next>("next"),
       Method<&PySession::Fork>("fork"),
-      Method<&PySession::GuessNothing>("guess_nothing"),
-      Method<&PySession::GuessRepeats>("guess_repeats"),
-      Method<&PySession::GuessWith>("guess_with"),
+      Method<&PySession::DraftNothing>("draft_nothing"),
+      Method<&PySession::DraftRepeats>("draft_repeats"),
+      Method<&PySession::DraftWith>("draft_with"),
       Method<&PySession::Mark>("mark"),
       Method<&PySession::Unmark>("unmark"),
       Method<&PySession::RollBack>("roll_back"),
@@ -328,7 +328,7 @@ void AddSessions(PyObject* module) {
       Property<&PySession::Logits>("logits"),
       Property<&PySession::Marks>("marks"),
       Property<&PySession::End>("end"),
-      Property<&PySession::Guesses>("guesses"),
+      Property<&PySession::DraftCounts>("draft_counts"),
       kLastProperty};
   // A session of the file `given` with "path", of its bytes with "bytes"; else
   // a new one.

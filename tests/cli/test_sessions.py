@@ -55,17 +55,17 @@ def test_session_files_are_checked(tarn, models, tmp_path):
     assert not missing.exists()
 
 
-def test_guesses_do_not_change_the_text(tarn, models, tmp_path):
+def test_drafts_do_not_change_the_text(tarn, models, tmp_path):
     file = tmp_path / "a.session"
     options = (models / "linear", "--prompt", "one two one two", "--max-tokens", 60, "--seed", 4)
     plain = generate(tarn, *options)
-    assert "guessed_tokens" not in plain
+    assert "drafted_tokens" not in plain
     for source in ("ngram", models / "linear"):
         got = generate(tarn, *options, "--speculate", source, "--save", file)
         assert got["text"] == plain["text"]
-        assert 0 <= got["confirmed_tokens"] <= got["guessed_tokens"]
+        assert 0 <= got["accepted_tokens"] <= got["drafted_tokens"]
         done = tarn("generate", *options, "--speculate", source)
-        assert re.search(r"guesses +\d+ tokens read ahead, \d+ right", done.stderr.decode())
+        assert re.search(r"drafts +\d+ tokens drafted, \d+ accepted", done.stderr.decode())
         more = generate(tarn, models / "linear", "--load", file, "--max-tokens", 5)
         assert more["loaded_tokens"] == 15 + 60
     error = generate(tarn, *options, "--speculate", tmp_path / "none", code=3)

@@ -266,31 +266,31 @@ class Session:
         return copy
 
     def speculate(self, source: OpenedModel | str | None = "ngram", *, most: int = 12) -> None:
-        """From now on guesses of the next tokens are read in one pass together with the
+        """From now on draft tokens are read in one pass together with the
         token that was drawn, as far as that is measured to pay. Texts, states and logits
-        stay the same bit for bit; where a guess is right, its token is there without
+        stay the same bit for bit; where a draft token is accepted, it is there without
         running the model.
 
-        source: "ngram" guesses what the text repeats of itself; a small `Model` with the
-        same tokenizer guesses what it would draw; None guesses nothing. most: tokens of a
-        guess, 1 to 64. Meanwhile `position` may stand at an earlier token than without
-        guesses, with several tokens `pending`; marks and rollback are as without. Raises
+        source: "ngram" drafts what the text repeats of itself; a small `Model` with the
+        same tokenizer drafts what it would draw; None drafts nothing. most: tokens of a
+        draft, 1 to 64. Meanwhile `position` may stand at an earlier token than without
+        drafts, with several tokens `pending`; marks and rollback are as without. Raises
         ValueError for another tokenizer and for values out of range."""
         most = whole("most", most, 1, 64)
         if source is None:
-            self._held.guess_nothing()
+            self._held.draft_nothing()
         elif isinstance(source, str):
             if source != "ngram":
                 raise ValueError(f'source: want "ngram", a Model or None, got {source!r}')
-            self._held.guess_repeats(most)
+            self._held.draft_repeats(most)
         else:
-            self._held.guess_with(source._model, most)
+            self._held.draft_with(source._model, most)
         self._draft = None if isinstance(source, str) else source
 
     @property
-    def guesses(self) -> tuple[int, int]:
-        """Tokens that were read ahead since `speculate`, and how many were right."""
-        return self._held.guesses
+    def draft_counts(self) -> tuple[int, int]:
+        """Tokens that were drafted since `speculate`, and how many were accepted."""
+        return self._held.draft_counts
 
     def mark(self, name: str) -> None:
         """Gives the present position a name of 1 to 64 letters, digits, - and _, or moves
@@ -332,7 +332,7 @@ class Session:
     @property
     def pending(self) -> np.ndarray:
         """Tokens to consume next, int32, a copy: a prompt, or the token drawn last, with
-        guesses several of these."""
+        drafts several of these."""
         return self._held.pending
 
     @property

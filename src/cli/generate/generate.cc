@@ -54,7 +54,7 @@ constexpr char kGenerateFooter[] =
     "text goes on with its seed where --seed is not given. With --save a run "
     "that\n"
     "is interrupted is saved, too.\n\n"
-    "--speculate does not change the text: guesses that the model would draw "
+    "--speculate does not change the text: draft tokens that the model accepts "
     "are\n"
     "read in one pass, others are dropped. It pays where a text repeats "
     "itself,\n"
@@ -100,10 +100,10 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
   parser.Add("--save", flags.save,
              "session file to write after the text, for --load");
   parser
-      .Add(
-          "--speculate", flags.speculate,
-          "guesses that are read along: off; ngram (what the text repeats); or "
-          "the directory of a small model with the same tokenizer")
+      .Add("--speculate", flags.speculate,
+           "draft tokens that are read along: off; ngram (what the text "
+           "repeats); or "
+           "the directory of a small model with the same tokenizer")
       .ShowDefault();
   DeclareSeed(parser, flags.seed);
   parser
@@ -148,7 +148,7 @@ struct GenerateReport {
   uint64_t seed = 0;
   // Of the session that was loaded, none of which is read again.
   std::optional<int64_t> loaded_tokens = std::nullopt;
-  std::optional<SpeculationCounts> guesses = std::nullopt;
+  std::optional<SpeculationCounts> drafts = std::nullopt;
 };
 
 void PrintReport(const GenerateReport& report) {
@@ -173,10 +173,10 @@ void PrintReport(const GenerateReport& report) {
                static_cast<long long>(report.state_bytes_start),
                static_cast<long long>(report.state_bytes_end),
                static_cast<unsigned long long>(report.seed));
-  if (report.guesses) {
-    std::fprintf(stderr, "guesses      %lld tokens read ahead, %lld right\n",
-                 static_cast<long long>(report.guesses->guessed),
-                 static_cast<long long>(report.guesses->confirmed));
+  if (report.drafts) {
+    std::fprintf(stderr, "drafts       %lld tokens drafted, %lld accepted\n",
+                 static_cast<long long>(report.drafts->drafted),
+                 static_cast<long long>(report.drafts->accepted));
   }
 }
 
@@ -212,9 +212,9 @@ std::string JsonText(const GenerateReport& report, const std::string& text) {
     root["loaded_tokens"] = *report.loaded_tokens;
     root["read_again"] = 0;
   }
-  if (report.guesses) {
-    root["guessed_tokens"] = report.guesses->guessed;
-    root["confirmed_tokens"] = report.guesses->confirmed;
+  if (report.drafts) {
+    root["drafted_tokens"] = report.drafts->drafted;
+    root["accepted_tokens"] = report.drafts->accepted;
   }
   return root.dump() + "\n";
 }
@@ -342,7 +342,7 @@ int GenerateText(const LoadedModel& opened, GenerateFlags& flags) {
           : tarn::Generate(opened.model, opened.tokenizer, state,
                            prompt.value(), flags.generate, sink, stop);
   report.state_bytes_end = used.bytes();
-  if (!drafts.none()) report.guesses = session->speculation();
+  if (!drafts.none()) report.drafts = session->speculation();
   if (flags.json) {
     payload.Write(JsonText(report, text + report.run.held));
   } else {

@@ -100,7 +100,8 @@ void DeclareServe(ArgumentParser& parser, ServeFlags& flags) {
       .ShowDefault();
   parser
       .Add("--speculate", flags.service.speculate,
-           "guesses that are read along where one text is written alone: off, "
+           "draft tokens that are read along where one text is written alone: "
+           "off, "
            "ngram, or a small model with the same tokenizer")
       .ShowDefault();
   parser

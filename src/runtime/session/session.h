@@ -36,10 +36,10 @@ struct SpeculationOptions {
   bool adapts = true;
 };
 
-/// What guesses of a session came to: tokens that the model read ahead, and how
-/// many of them the text then drew.
+/// What the drafts of a session came to: tokens that the model read ahead, and
+/// how many of them the text then drew.
 struct SpeculationCounts {
-  int64_t guesses = 0, guessed = 0, confirmed = 0;
+  int64_t drafts = 0, drafted = 0, accepted = 0;
 };
 
 /// Where a session stood when it was marked.

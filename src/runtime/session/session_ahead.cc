@@ -124,8 +124,8 @@ size_t Session::GuessDone(const Job& job, double ms) {
   }
   if (!guessed) return job.tokens.size();
   s.ahead = true;
-  ++s.counts.guesses;
-  s.counts.guessed += static_cast<int64_t>(s.guessed);
+  ++s.counts.drafts;
+  s.counts.drafted += static_cast<int64_t>(s.guessed);
   return s.pending;
 }
 
@@ -138,7 +138,7 @@ void Session::CompareGuess(int32_t token) {
     tokens_.push_back(token);
     text_->Consumed(1);
     ++s.confirmed;
-    ++s.counts.confirmed;
+    ++s.counts.accepted;
     if (s.confirmed < s.guessed) return;
   }
   // A text that ends says nothing of what would have followed.

@@ -132,7 +132,7 @@ TEST_P(SpeculationTest, AnyGuessesAndOperationsEqualPlainSteps) {
       for (const int32_t token : prompt) Step(plain, token);
       DrawSome(session, plain, sampler, below(40));
       if (HasFatalFailure()) return;
-      confirmed = std::max(confirmed, session.speculation().confirmed);
+      confirmed = std::max(confirmed, session.speculation().accepted);
       switch (below(7)) {
         case 0:
           ExpectSettled(session, plain);
@@ -268,8 +268,8 @@ TEST_F(PlainSpeculation, ARepeatedTextIsGuessedFromItself) {
   }
   // Greedy texts of a random model end in a circle.
   const SpeculationCounts counts = session.speculation();
-  EXPECT_GT(counts.guesses, 0);
-  EXPECT_GT(counts.confirmed, 100);
+  EXPECT_GT(counts.drafts, 0);
+  EXPECT_GT(counts.accepted, 100);
 }
 
 TEST_F(PlainSpeculation, EndsAsWithoutGuesses) {

@@ -520,11 +520,11 @@ void Scheduler::Finish(Active& active) {
   for (const Choice& choice : active.choices) {
     usage.state_bytes += choice.session->state_bytes();
   }
-  SpeculationCounts guesses;
+  SpeculationCounts drafts;
   for (const Choice& choice : active.choices) {
     const SpeculationCounts one = choice.session->speculation();
-    guesses.guessed += one.guessed;
-    guesses.confirmed += one.confirmed;
+    drafts.drafted += one.drafted;
+    drafts.accepted += one.accepted;
   }
   const bool cancelled = active.ticket->cancelled();
   try {
@@ -539,8 +539,8 @@ void Scheduler::Finish(Active& active) {
     counts_.prompt_computed += static_cast<uint64_t>(usage.prompt_computed);
     counts_.text_tokens += static_cast<uint64_t>(usage.text_tokens);
     counts_.cache_bytes = cache_.bytes();
-    counts_.guessed += static_cast<uint64_t>(guesses.guessed);
-    counts_.confirmed += static_cast<uint64_t>(guesses.confirmed);
+    counts_.drafted += static_cast<uint64_t>(drafts.drafted);
+    counts_.accepted += static_cast<uint64_t>(drafts.accepted);
   }
   active.request.sink->Done(usage);
 }

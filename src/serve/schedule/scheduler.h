@@ -45,8 +45,8 @@ class QueueFull : public Error {
 struct SchedulerCounts {
   uint64_t requests = 0, rejected = 0, cancelled = 0, failed = 0;
   uint64_t prompt_tokens = 0, prompt_computed = 0, text_tokens = 0;
-  uint64_t steps = 0, step_rows = 0;    // calls of the model, their sequences
-  uint64_t guessed = 0, confirmed = 0;  // tokens read ahead, and the right ones
+  uint64_t steps = 0, step_rows = 0;   // calls of the model, their sequences
+  uint64_t drafted = 0, accepted = 0;  // tokens read ahead, and the right ones
   double model_ms = 0;
   int64_t running = 0, waiting = 0;
   PrefixCacheCounts cache;

@@ -237,7 +237,7 @@ TEST_F(SchedulerTest, GuessesChangeNoText) {
       conversation.insert(conversation.end(), have.begin(), have.end());
     }
     const SchedulerCounts counts = scheduler.counts();
-    EXPECT_LE(counts.confirmed, counts.guessed);
+    EXPECT_LE(counts.accepted, counts.drafted);
   }
 }
 

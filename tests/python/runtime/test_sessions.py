@@ -381,7 +381,7 @@ def test_logits_are_copies(model):
     assert np.abs(session.logits).max() > 0
 
 
-def test_guesses_do_not_change_a_text(model, tmp_path):
+def test_drafts_do_not_change_a_text(model, tmp_path):
     texts = {}
     for name, source in (("none", None), ("ngram", "ngram"), ("model", model)):
         session = runtime.Session(model)
@@ -401,12 +401,12 @@ def test_guesses_do_not_change_a_text(model, tmp_path):
         session.rollback("here")
         check(model, session, session.tokens.tolist())
         assert session.position == 38
-        guessed, confirmed = session.guesses
-        assert 0 <= confirmed <= guessed and (source is not None or guessed == 0)
+        drafted, accepted = session.draft_counts
+        assert 0 <= accepted <= drafted and (source is not None or drafted == 0)
     assert texts["none"] == texts["ngram"] == texts["model"]
 
 
-def test_guesses_are_checked(model):
+def test_drafts_are_checked(model):
     session = runtime.Session(model)
     for most in (0, 65):
         with pytest.raises(ValueError, match="most"):
