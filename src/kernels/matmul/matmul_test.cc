@@ -215,7 +215,7 @@ TEST(WeightArenaTest, GrowsWithoutMovingAnything) {
 
 TEST_P(MatMulTest, OddSizesMatchTheDoubleSum) {
   for (const WeightFormat* format : {&kF32Weights, &kBF16Weights}) {
-    for (const int64_t rows : {1, 2, 3, 5, 7, 13, 49}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 49}) {
       for (const auto& [outputs, inputs] : std::vector<std::pair<int, int>>{
                {1, 1}, {3, 7}, {16, 96}, {63, 97}, {65, 33}, {130, 200}}) {
         const Problem p(rows, outputs, inputs, *format);

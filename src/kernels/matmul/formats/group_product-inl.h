@@ -7,10 +7,11 @@
 // row has the same bits alone and among others, in any split and on every SIMD
 // target; group_product_ref.h is the definition.
 //
-// One row reads panels as they are stored, at the speed of memory. Many rows
-// unpack a group of a panel once (16 KiB at most, in L1) for up to kRowChunk
-// rows, and round kBlockInputs of their inputs once for up to kPanelsTogether
-// panels, whose sums (12 KiB a panel) stay in the second-level cache.
+// One row reads panels as they are stored, at the speed of memory, and so do a
+// few (group_few-inl.h). Many rows unpack a group of a panel once (16 KiB at
+// most, in L1) for up to kRowChunk rows, and round kBlockInputs of their inputs
+// once for up to kPanelsTogether panels, whose sums (12 KiB a panel) stay in the
+// second-level cache.
 
 #if defined(TARN_KERNELS_MATMUL_GROUP_PRODUCT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
@@ -26,71 +27,17 @@
 #include <cstring>
 
 #include "hwy/highway.h"
-#include "kernels/matmul/formats/group_inputs-inl.h"
-#include "kernels/matmul/formats/group_layout.h"
+#include "kernels/matmul/formats/group_few-inl.h"
+#include "kernels/matmul/formats/group_terms-inl.h"
 #include "kernels/matmul/product-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
 namespace HWY_NAMESPACE {
 
-constexpr int64_t kBlockInputs = kMostGroup;
 // Inputs of a single row that are rounded at once for all of its panels, 32 KiB
 // of 16-bit codes.
 constexpr int64_t kRowInputs = 16384;
-constexpr int64_t kLeastGroup = 32;
-
-template <class DotOf, int kBitsOf, bool kMinimumOf>
-struct GroupKernel {
-  using Dot = DotOf;
-  static constexpr int kBits = kBitsOf;
-  static constexpr bool kMinimum = kMinimumOf;
-  static constexpr int32_t kOffset =
-      kBits == 8 ? kByteOffset : (kMinimum ? 0 : 8);
-  static constexpr int kParts = Parts<Dot>(kBits);
-  // Bytes of `inputs` inputs as Dot reads them.
-  static constexpr int64_t InputBytes(int64_t inputs) {
-    return inputs * 4 / Dot::kStepInputs;
-  }
-};
-
-// a b + c with one rounding on every target.
-HWY_INLINE VF FusedMulAdd(VF a, VF b, VF c) {
-#if HWY_NATIVE_FMA
-  return hn::MulAdd(a, b, c);
-#else
-  const DF d;
-  HWY_ALIGN float at[3][HWY_MAX_BYTES / sizeof(float)];
-  hn::Store(a, d, at[0]);
-  hn::Store(b, d, at[1]);
-  hn::Store(c, d, at[2]);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) {
-    at[2][i] = std::fma(at[0][i], at[1][i], at[2][i]);
-  }
-  return hn::Load(d, at[2]);
-#endif
-}
-
-HWY_INLINE VF LoadScales(const uint8_t* from) {
-  const DF d;
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
-  const hn::Rebind<hwy::float16_t, DF> d16;
-  const auto* halves = reinterpret_cast<const hwy::float16_t*>(from);
-  return hn::PromoteTo(d, hn::LoadU(d16, halves));
-#else
-  return LoadVector<DType::kF16>(d, from);
-#endif
-}
-
-HWY_INLINE VI LoadCodes(const uint8_t* from) {
-  return hn::LoadU(DI(), reinterpret_cast<const int32_t*>(from));
-}
-// One step of inputs in every lane.
-HWY_INLINE VI SetStep(const uint8_t* from) {
-  int32_t step;
-  std::memcpy(&step, from, sizeof(step));
-  return hn::Set(DI(), step);
-}
 
 // acc[n] = head.start + the products of one row's inputs with `stripes` stored
 // vectors for each of kVectors vectors of outputs. f(stripe) comes first.
@@ -224,18 +171,6 @@ struct UnpackedGroup {
   int64_t count;         // of steps
 };
 
-// Rows of inputs, rounded: codes `stride` bytes apart, heads kHeads apart.
-struct RoundedRows {
-  static constexpr int64_t kHeads = kBlockInputs / kLeastGroup;
-  const uint8_t* codes;
-  int64_t stride;
-  const GroupHead* heads;
-
-  HWY_INLINE RoundedRows From(int64_t row) const {
-    return {codes + row * stride, stride, heads + row * kHeads};
-  }
-};
-
 template <class K, int kRows, int kVectors>
 HWY_INLINE void TileSteps(const RoundedRows x, const uint8_t* HWY_RESTRICT w,
                           int64_t begin, int64_t end,
@@ -261,58 +196,20 @@ HWY_INLINE void TileSteps(const RoundedRows x, const uint8_t* HWY_RESTRICT w,
 template <class K, int kRows, int kVectors>
 HWY_INLINE void GroupTile(const RoundedRows x, const UnpackedGroup& w,
                           int64_t j, float* HWY_RESTRICT c) {
-  using Dot = typename K::Dot;
   const DF d;
-  const DI di;
-  VI acc[kRows][kVectors];
-  HWY_UNROLL(6)
-  for (int r = 0; r < kRows; ++r) {
-    const VI start = hn::Set(di, x.heads[r * RoundedRows::kHeads].start);
-    HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = start;
-  }
   const uint8_t* steps = w.steps + j * 4;
-  if constexpr (Dot::kShortSteps == 0) {
-    TileSteps<K, kRows, kVectors>(x, steps, 0, w.count, acc);
-  } else {
-    // As in RowTimesGroup.
-    const auto add = [&](int64_t s) HWY_ATTR {
-      VI sums[kRows][kVectors];
-      HWY_UNROLL(6)
-      for (int r = 0; r < kRows; ++r) {
-        HWY_UNROLL(8)
-        for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(di);
-      }
-      TileSteps<K, kRows, kVectors>(x, steps, s, s + Dot::kShortSteps, sums);
-      HWY_UNROLL(6)
-      for (int r = 0; r < kRows; ++r) {
-        HWY_UNROLL(8)
-        for (int v = 0; v < kVectors; ++v) {
-          acc[r][v] = Dot::Widen(acc[r][v], sums[r][v]);
-        }
-      }
-    };
-    add(0);
-    for (int64_t s = Dot::kShortSteps; s < w.count; s += Dot::kShortSteps) {
-      add(s);
-    }
-  }
-  HWY_UNROLL(6)
-  for (int r = 0; r < kRows; ++r) {
-    const GroupHead& head = x.heads[r * RoundedRows::kHeads];
-    const VF scale = hn::Set(d, head.scale);
-    HWY_UNROLL(8)
-    for (int v = 0; v < kVectors; ++v) {
-      const int64_t n = j + v * kLanes;
-      float* to = c + r * kPanel + n;
-      VF y = FusedMulAdd(hn::Mul(hn::Load(d, w.scales + n), scale),
-                         hn::ConvertTo(d, acc[r][v]), hn::LoadU(d, to));
-      if constexpr (K::kMinimum) {
-        y = FusedMulAdd(hn::Load(d, w.minima + n), hn::Set(d, head.sum), y);
-      }
-      hn::StoreU(y, d, to);
-    }
-  }
+  VI acc[kRows][kVectors];
+  SumGroup<K, kRows, kVectors, 1>(
+      x, w.count,
+      [&](int64_t begin, int64_t end, auto& sums) HWY_ATTR {
+        TileSteps<K, kRows, kVectors>(x, steps, begin, end, sums);
+      },
+      acc);
+  AddGroup<K, kRows, kVectors>(
+      x, acc,
+      [&](int v) HWY_ATTR { return hn::Load(d, w.scales + j + v * kLanes); },
+      [&](int v) HWY_ATTR { return hn::Load(d, w.minima + j + v * kLanes); },
+      c + j);
 }
 
 template <class K, int kRows, int kWantVectors>
@@ -387,7 +284,7 @@ template <class K>
 HWY_NOINLINE void MultiplyGroupBlock(const PanelTask& task, int64_t row,
                                      int64_t rows, int64_t panel,
                                      int64_t panels) {
-  constexpr int64_t kHeads = RoundedRows::kHeads;
+  constexpr int64_t kHeads = kBlockInputs / kLeastGroup;
   constexpr int64_t kStride = K::InputBytes(kBlockInputs);
   HWY_ALIGN float sums[kPanelsTogether * kRowChunk * kPanel];
   HWY_ALIGN uint8_t codes[kRowChunk * kStride];
@@ -426,20 +323,14 @@ HWY_NOINLINE void MultiplyGroupBlock(const PanelTask& task, int64_t row,
         const UnpackedGroup part =
             UnpackGroup<K>(at + g * group_bytes, group, next + g * group_bytes,
                            unpacked, scales);
-        GroupTiles<K>({codes + g * K::InputBytes(group), kStride, heads + g},
-                      rows, part, w.Outputs(panel + p), sums_of(p));
+        GroupTiles<K>(
+            {codes + g * K::InputBytes(group), kStride, heads + g, kHeads},
+            rows, part, w.Outputs(panel + p), sums_of(p));
       }
     }
   }
   for (int64_t p = 0; p < panels; ++p) {
-    const int64_t columns = w.Outputs(panel + p);
-    const int64_t first = w.FirstOutput(panel + p);
-    for (int64_t r = 0; r < rows; ++r) {
-      float* c = sums_of(p) + r * kPanel;
-      float* y = task.y->Row(row + r) + first;
-      FinishRow(task.finish, columns, y, c);
-      std::memcpy(y, c, static_cast<size_t>(columns) * sizeof(float));
-    }
+    FinishRows(task, panel + p, row, rows, sums_of(p));
   }
 }
 
@@ -455,6 +346,10 @@ void MultiplyGroups(const PanelTask& task) {
                           .y = y,
                           .finish = task.finish,
                           .residual = y});
+    return;
+  }
+  if (rows <= K::kFew) {
+    MultiplyGroupsFew<K>(task);
     return;
   }
   for (int64_t r = task.row_begin; r < task.row_end; r += kRowChunk) {
