@@ -46,8 +46,15 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   Executor& executor,
                   MatMulFinish finish = MatMulFinish::kStore);
 
-/// A piece of a product with one row of inputs: the share of one worker of a
-/// Team.
+/// Panels [panel_begin, panel_end) of such a product, on the calling thread: the
+/// share of one worker of a Team. Only their outputs are written. Arguments are
+/// not checked.
+void PackedPanelMatMul(const float* x, int64_t x_stride, int64_t rows,
+                       const WeightMatrix& w, int64_t panel_begin,
+                       int64_t panel_end, const OutputRows& y,
+                       MatMulFinish finish);
+
+/// The same of one row, which says what comes after.
 struct RowPanels {
   const float* x = nullptr;  // [w.inputs()]
   const WeightMatrix* w = nullptr;

@@ -42,7 +42,9 @@ class Simple final : public RuntimeAttention {
 
   void Step(MixerBlock& block, const StepShare& share) const override {
     const StepColumns own = ColumnsOf(value_width_, kShare, share);
-    Advance(block, block.segments.front(), share.layer, own.begin, own.count);
+    for (const Segment& segment : block.segments) {
+      Advance(block, segment, share.layer, own.begin, own.count);
+    }
   }
 
   const void* Reads(const MixerBlock& block, int64_t layer, int,

@@ -36,10 +36,11 @@ void RuntimeConvolution::Run(MixerBlock& block, int64_t layer, int64_t tensor,
 void RuntimeConvolution::Step(const MixerBlock& block, int64_t layer,
                               int64_t tensor, const Rows& from, const Rows& to,
                               StepColumns channels) const {
-  const Segment& segment = block.segments.front();
-  float* window = segment.state->Tensor(layer, tensor);
-  ShortConvolutionChannels(Call(segment, from, window), View(segment, to),
-                           window, channels.begin, channels.count);
+  for (const Segment& segment : block.segments) {
+    float* window = segment.state->Tensor(layer, tensor);
+    ShortConvolutionChannels(Call(segment, from, window), View(segment, to),
+                             window, channels.begin, channels.count);
+  }
 }
 
 TensorView RuntimeConvolution::View(const Segment& segment,

@@ -199,8 +199,10 @@ class Gated final : public RuntimeMixer {
         return;
       case StepPart::kFinish:
       case StepPart::kEnd:
-        Finish(block, 0, share.begin * NormHeads(),
-               (share.end - share.begin) * NormHeads());
+        for (int64_t row = 0; row < block.rows(); ++row) {
+          Finish(block, row, share.begin * NormHeads(),
+                 (share.end - share.begin) * NormHeads());
+        }
     }
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int phase,
@@ -273,26 +275,34 @@ class Gated final : public RuntimeMixer {
       const int64_t head = first + done, rest = count - done;
       const int64_t heads =
           together() ? rest : std::min(rest, group - head % group);
-      Advance(block, block.segments.front(), share.layer, head, heads);
+      for (const Segment& segment : block.segments) {
+        Advance(block, segment, share.layer, head, heads);
+      }
       done += heads;
     }
-    AddSkip(block, 0, first, count);
-    if (FinishesByHead()) Finish(block, 0, first, count);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      AddSkip(block, row, first, count);
+      if (FinishesByHead()) Finish(block, row, first, count);
+    }
   }
 
-  // Queries and keys of `count` key heads of a single row.
+  // Queries and keys of `count` key heads in a step.
   void ConvolveKeys(MixerBlock& block, int64_t layer, int64_t first,
                     int64_t count) const {
     ConvolveColumns(block, layer, first * s_.d_key, count * s_.d_key);
     ConvolveColumns(block, layer, s_.keys + first * s_.d_key, count * s_.d_key);
-    PrepareKeys(block, 0, first, count);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      PrepareKeys(block, row, first, count);
+    }
   }
   // Values and gates of `count` value heads.
   void ConvolveHeads(MixerBlock& block, int64_t layer, int64_t first,
                      int64_t count) const {
     ConvolveColumns(block, layer, 2 * s_.keys + first * s_.d_value,
                     count * s_.d_value);
-    PrepareHeads(block, 0, first, count);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      PrepareHeads(block, row, first, count);
+    }
   }
   void ConvolveColumns(MixerBlock& block, int64_t layer, int64_t begin,
                        int64_t count) const {
@@ -341,10 +351,10 @@ class Gated final : public RuntimeMixer {
     if (form_.low_rank()) up(decay_up_, at_.decay_down, at_.gates);
     if (form_.low_rank_output_gate) up(gate_up_, at_.gate_down, at_.made_gate);
   }
-  // One of them for a single row.
+  // One of them in a step.
   static StepProduct GateProduct(const MixerBlock& block, const WeightMatrix& w,
                                  int64_t from, int64_t to) {
-    return {.w = &w, .x = block.in[0] + from, .y = block.extra[0] + to};
+    return {.w = &w, .x = block.in.Columns(from), .y = block.extra.Columns(to)};
   }
 
   void Convolve(MixerBlock& block, int64_t layer) const {

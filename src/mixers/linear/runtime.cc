@@ -100,19 +100,25 @@ class Linear final : public RuntimeAttention {
   }
 
   void Step(MixerBlock& block, const StepShare& share) const override {
-    const Segment& segment = block.segments.front();
     for (int64_t head = share.begin; head < share.end; ++head) {
-      if (turned_) MapHeads(block, 0, head, 1);
-      if (rotary_) RotateHead(block, 0, head);
-      if (turned_) {
-        AttendTurned(block, segment, share.layer, head, share.worker);
-      } else if (form_.outside()) {
-        AttendOutside(block, segment, share.layer, head, share.worker);
+      for (int64_t row = 0; row < block.rows(); ++row) {
+        if (turned_) MapHeads(block, row, head, 1);
+        if (rotary_) RotateHead(block, row, head);
       }
     }
-    if (!turned_ && !form_.outside()) {
-      AttendHeads(block, segment, share.layer, share.begin,
-                  share.end - share.begin);
+    for (const Segment& segment : block.segments) {
+      if (!turned_ && !form_.outside()) {
+        AttendHeads(block, segment, share.layer, share.begin,
+                    share.end - share.begin);
+        continue;
+      }
+      for (int64_t head = share.begin; head < share.end; ++head) {
+        if (turned_) {
+          AttendTurned(block, segment, share.layer, head, share.worker);
+        } else {
+          AttendOutside(block, segment, share.layer, head, share.worker);
+        }
+      }
     }
   }
 

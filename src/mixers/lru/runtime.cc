@@ -86,25 +86,31 @@ class Lru final : public RuntimeMixer {
       convolution_.Step(block, share.layer, kLruWindow, block.in, Values(block),
                         own);
     } else {
-      std::copy_n(block.in[0] + own.begin, own.count,
-                  Values(block)[0] + own.begin);
+      for (int64_t row = 0; row < block.rows(); ++row) {
+        std::copy_n(block.in[row] + own.begin, own.count,
+                    Values(block)[row] + own.begin);
+      }
     }
     for (int64_t head = share.begin; head < share.end; ++head) {
       const size_t h = static_cast<size_t>(head);
       const int64_t column = head * s_.block;
-      const float* x = Values(block)[0] + column;
+      const Rows x = Values(block).Columns(column);
       const WeightMatrix &input = input_gates_[h],
                          &recurrence = recurrence_gates_[h];
-      RunProducts({{.w = &input, .x = x, .y = Inputs(block)[0] + column},
-                   {.w = &recurrence, .x = x, .y = Gates(block)[0] + column}},
-                  {.begin = 0,
-                   .end = PanelUnits({&input, &recurrence}),
-                   .next = head + 1 < share.end ? input_gates_[h + 1].Panel(0)
-                                                : share.next});
+      RunProducts(
+          {{.w = &input, .x = x, .y = Inputs(block).Columns(column)},
+           {.w = &recurrence, .x = x, .y = Gates(block).Columns(column)}},
+          {.begin = 0,
+           .end = PanelUnits({&input, &recurrence}),
+           .rows = block.rows(),
+           .next = head + 1 < share.end ? input_gates_[h + 1].Panel(0)
+                                        : share.next});
     }
-    Prepare(block, 0, own);
-    Recur(block, block.segments.front(), share.layer, own);
-    Finish(block, 0, own);
+    for (int64_t row = 0; row < block.rows(); ++row) Prepare(block, row, own);
+    for (const Segment& segment : block.segments) {
+      Recur(block, segment, share.layer, own);
+    }
+    for (int64_t row = 0; row < block.rows(); ++row) Finish(block, row, own);
   }
   const void* Reads(const MixerBlock&, int64_t, int,
                     int64_t head) const override {

@@ -98,29 +98,32 @@ class Mamba final : public RuntimeMixer {
   }
   void Step(MixerBlock& block, const StepShare& share) const override {
     const StepColumns own = ColumnsOf(s_.channels, kScanShare, share);
+    const int64_t rows = block.rows();
     if (share.phase == 0) {
       if (s_.width > 0) {
         convolution_.Step(block, share.layer, kScanWindow, block.in,
                           Values(block), own);
       } else {
-        SiluRow(block.in[0] + own.begin, own.count,
-                Values(block)[0] + own.begin);
+        for (int64_t row = 0; row < rows; ++row) {
+          SiluRow(block.in[row] + own.begin, own.count,
+                  Values(block)[row] + own.begin);
+        }
       }
     } else if (share.phase == 1) {
-      RunProducts(
-          {{.w = &select_, .x = Values(block)[0], .y = Selected(block)[0]}},
-          share);
+      RunProducts({{.w = &select_, .x = Values(block), .y = Selected(block)}},
+                  share);
     } else if (share.phase + 1 < phases()) {
-      NormSelected(block, 0);
+      for (int64_t row = 0; row < rows; ++row) NormSelected(block, row);
     } else {
-      RunProducts(
-          {{.w = &steps_up_, .x = Selected(block)[0], .y = Steps(block)[0]}},
-          share);
-      MakeSteps(block, 0, own);
-      for (int64_t unit = share.begin; unit < share.end; ++unit) {
-        Scan(block, block.segments.front(), share.layer, unit * kScanShare);
+      RunProducts({{.w = &steps_up_, .x = Selected(block), .y = Steps(block)}},
+                  share);
+      for (int64_t row = 0; row < rows; ++row) MakeSteps(block, row, own);
+      for (const Segment& segment : block.segments) {
+        for (int64_t unit = share.begin; unit < share.end; ++unit) {
+          Scan(block, segment, share.layer, unit * kScanShare);
+        }
       }
-      Gate(block, 0, own);
+      for (int64_t row = 0; row < rows; ++row) Gate(block, row, own);
     }
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int phase,

@@ -59,10 +59,14 @@ class Mlstm final : public RuntimeMixer {
 
   int64_t units(int) const override { return s_.heads; }
   void Step(MixerBlock& block, const StepShare& share) const override {
-    for (int64_t head = share.begin; head < share.end; ++head) {
-      Advance(block, block.segments.front(), share.layer, head);
+    for (const Segment& segment : block.segments) {
+      for (int64_t head = share.begin; head < share.end; ++head) {
+        Advance(block, segment, share.layer, head);
+      }
     }
-    Finish(block, 0, share.begin, share.end - share.begin);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      Finish(block, row, share.begin, share.end - share.begin);
+    }
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int,
                     int64_t head) const override {

@@ -69,7 +69,10 @@ class Seven final : public TokenShift {
   void Step(MixerBlock& block, const StepShare& share) const override {
     switch (share.phase) {
       case 0:
-        Mixtures(block, 0, share.layer, ColumnsOf(s_.d_model, kShare, share));
+        for (int64_t row = 0; row < block.rows(); ++row) {
+          Mixtures(block, row, share.layer,
+                   ColumnsOf(s_.d_model, kShare, share));
+        }
         return;
       case 1:
         FirstProducts(block, share);
@@ -82,10 +85,10 @@ class Seven final : public TokenShift {
                     share);
         return;
       default:
-        StepHeads(block, share, [&](int64_t first, int64_t count) {
+        StepHeads(block, share, [&](int64_t row, int64_t first, int64_t count) {
           const StepColumns own = {first * s_.d_key, count * s_.d_key};
-          if (s_.passes_values) ShareRow(block, 0, own);
-          Prepare(block, 0, own);
+          if (s_.passes_values) ShareRow(block, row, own);
+          Prepare(block, row, own);
         });
     }
   }
@@ -202,12 +205,14 @@ class Seven final : public TokenShift {
         share);
     int64_t panels = PanelUnits({&w_query_, &w_key_, &w_value_});
     const StepColumns decay = ColumnsOfPanels(decay_down_w_, share, panels);
-    float* x = block.extra[0] + decay_down_ + decay.begin;
-    TanhRow(x, decay.count, x);
     panels += PanelUnits({&decay_down_w_, &rate_down_w_});
     const StepColumns gate = ColumnsOfPanels(gate_down_w_, share, panels);
-    x = block.extra[0] + gate_down_ + gate.begin;
-    SigmoidRow(x, gate.count, x);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      float* x = block.extra[row] + decay_down_ + decay.begin;
+      TanhRow(x, decay.count, x);
+      x = block.extra[row] + gate_down_ + gate.begin;
+      SigmoidRow(x, gate.count, x);
+    }
     if (share.begin == 0) block.KeepLastRows(block.in, share.layer, kShift);
   }
 
@@ -313,18 +318,22 @@ class Six final : public TokenShift {
     }
   }
   void Step(MixerBlock& block, const StepShare& share) const override {
-    float* extra = block.extra[0];
+    const int64_t rows = block.rows();
     switch (share.phase) {
       case 0:
-        FirstMixture(block, 0, share.layer,
-                     ColumnsOf(s_.d_model, kShare, share));
+        for (int64_t row = 0; row < rows; ++row) {
+          FirstMixture(block, row, share.layer,
+                       ColumnsOf(s_.d_model, kShare, share));
+        }
         return;
       case 1: {
         RunProducts({Product(block, shift_down_w_, mixed_, shift_down_)},
                     share);
         const StepColumns own = ColumnsOfPanels(shift_down_w_, share);
-        float* down = extra + shift_down_ + own.begin;
-        TanhRow(down, own.count, down);
+        for (int64_t row = 0; row < rows; ++row) {
+          float* down = block.extra[row] + shift_down_ + own.begin;
+          TanhRow(down, own.count, down);
+        }
         return;
       }
       case 2:
@@ -335,11 +344,13 @@ class Six final : public TokenShift {
         return;
       case 4: {
         RunProducts({Product(block, decay_up_, decay_down_, gates_)}, share);
-        MakeGates(block, 0, ColumnsOfPanels(decay_up_, share));
+        for (int64_t row = 0; row < rows; ++row) {
+          MakeGates(block, row, ColumnsOfPanels(decay_up_, share));
+        }
         return;
       }
       default:
-        StepHeads(block, share, [](int64_t, int64_t) {});
+        StepHeads(block, share, [](int64_t, int64_t, int64_t) {});
     }
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int phase,
@@ -455,7 +466,9 @@ class Six final : public TokenShift {
       RunProducts({Product(block, up, shift_down_ + n * s_.shift_rank,
                            mixed_ + n * s_.d_model)},
                   own);
-      MixtureOfShift(block, 0, share.layer, n, ColumnsOfPanels(up, own));
+      for (int64_t row = 0; row < block.rows(); ++row) {
+        MixtureOfShift(block, row, share.layer, n, ColumnsOfPanels(up, own));
+      }
     }
   }
 
@@ -472,8 +485,10 @@ class Six final : public TokenShift {
     const StepColumns own =
         ColumnsOfPanels(decay_down_w_, share,
                         PanelUnits({&w_query_, &w_key_, &w_value_, &w_gate_}));
-    float* down = block.extra[0] + decay_down_ + own.begin;
-    TanhRow(down, own.count, down);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      float* down = block.extra[row] + decay_down_ + own.begin;
+      TanhRow(down, own.count, down);
+    }
     if (share.begin == 0) block.KeepLastRows(block.in, share.layer, kShift);
   }
 

@@ -41,18 +41,23 @@ class TokenShift : public RuntimeMixer {
   virtual void Finish(const MixerBlock& block, int64_t row, int64_t first,
                       int64_t count) const = 0;
 
-  /// The last phase of a step: units are heads, for which `prepare(first,
+  /// The last phase of a step: units are heads, for which `prepare(row, first,
   /// count)` makes what Advance reads.
   template <typename F>
   void StepHeads(const MixerBlock& block, const StepShare& share,
                  const F& prepare) const {
     const int64_t count = share.end - share.begin;
-    prepare(share.begin, count);
-    const Segment& segment = block.segments.front();
-    for (int64_t head = share.begin; head < share.end; ++head) {
-      Advance(block, segment, head, State(segment, share.layer, head));
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      prepare(row, share.begin, count);
     }
-    Finish(block, 0, share.begin, count);
+    for (const Segment& segment : block.segments) {
+      for (int64_t head = share.begin; head < share.end; ++head) {
+        Advance(block, segment, head, State(segment, share.layer, head));
+      }
+    }
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      Finish(block, row, share.begin, count);
+    }
   }
   float* State(const Segment& segment, int64_t layer, int64_t head) const {
     return segment.state->Tensor(layer, kS) + head * s_.d_key * s_.d_key;
@@ -63,7 +68,8 @@ class TokenShift : public RuntimeMixer {
   /// A product from and to columns of `extra`, in a step.
   static StepProduct Product(const MixerBlock& block, const WeightMatrix& w,
                              int64_t from, int64_t to) {
-    return {.w = &w, .x = block.extra[0] + from, .y = block.extra[0] + to};
+    return {
+        .w = &w, .x = block.extra.Columns(from), .y = block.extra.Columns(to)};
   }
 
   /// The row before `row` in its sequence.

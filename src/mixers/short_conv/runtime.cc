@@ -34,10 +34,12 @@ class ShortConv final : public RuntimeMixer {
   int64_t units(int) const override { return ColumnUnits(s_.channels, kShare); }
   void Step(MixerBlock& block, const StepShare& share) const override {
     const StepColumns own = ColumnsOf(s_.channels, kShare, share);
-    MakeValues(block, 0, own);
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      MakeValues(block, row, own);
+    }
     convolution_.Step(block, share.layer, kConvolutionWindow, Values(block),
                       block.out, own);
-    Gate(block, 0, own);
+    for (int64_t row = 0; row < block.rows(); ++row) Gate(block, row, own);
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int,
                     int64_t unit) const override {

@@ -46,22 +46,11 @@ class Softmax final : public RuntimeMixer {
     if (s_.sinks) sinks_ = tensors.Vector("sinks");
   }
 
-  // The scores of a row, then a prepared row (FullRow); or what several rows of
-  // a prompt need (Batch). Grows when the cache does, not from token to token.
+  // What rows that are read need (ScoreFloats), then the prepared rows of a
+  // step (FullRows). Grows when the cache does, not from token to token.
   int64_t WorkerFloats(const MixerBlock& block) const override {
-    int64_t most = ring_;
-    for (const Segment& s : block.segments) {
-      if (s.state == nullptr) {
-        most = std::max(
-            most, s_.context > 0 ? std::min(s_.context, s.count) : s.count);
-      } else if (ring_ == 0) {
-        most = std::max(most, s.state->capacity());
-      }
-    }
-    const int64_t one =
-        RowStride(most) +
-        (s_.norm == HeadNorm::kFull ? RowStride(s_.queries() + s_.keys()) : 0);
-    return std::max(one, SoftmaxRowsFloats(most, s_.d_value));
+    const bool prepares = s_.norm == HeadNorm::kFull;
+    return ScoreFloats(block) + (prepares ? kStepRows * PreparedStride() : 0);
   }
 
   void Mix(MixerBlock& block, int64_t layer) const override {
@@ -73,8 +62,7 @@ class Softmax final : public RuntimeMixer {
     const int64_t shares = s_.key_heads;
     ForShares(block, longest, shares,
               [&](const Segment& segment, int64_t share, int worker) {
-                Attend(block, segment, layer, share, worker,
-                       /*prepared=*/nullptr);
+                Attend(block, segment, layer, share, worker, /*prepared=*/{});
               });
   }
 
@@ -90,19 +78,21 @@ class Softmax final : public RuntimeMixer {
 
   int64_t units(int) const override { return s_.key_heads; }
   void Step(MixerBlock& block, const StepShare& own) const override {
-    const float* prepared = nullptr;
+    Rows prepared;
     if (s_.norm == HeadNorm::kFull && own.begin < own.end) {
-      prepared = FullRow(block, own.worker);
+      prepared = FullRows(block, own.worker);
     }
     for (int64_t share = own.begin; share < own.end; ++share) {
-      if (prepared == nullptr) {
-        float* in = block.in[0];
-        Prepare(block, 0, s_.group(), query_norm_,
+      for (int64_t row = 0; prepared.data == nullptr && row < block.rows();
+           ++row) {
+        float* in = block.in[row];
+        Prepare(block, row, s_.group(), query_norm_,
                 in + share * s_.group() * s_.d_key);
-        Prepare(block, 0, 1, key_norm_, in + s_.queries() + share * s_.d_key);
+        Prepare(block, row, 1, key_norm_, in + s_.queries() + share * s_.d_key);
       }
-      Attend(block, block.segments.front(), own.layer, share, own.worker,
-             prepared);
+      for (const Segment& segment : block.segments) {
+        Attend(block, segment, own.layer, share, own.worker, prepared);
+      }
     }
   }
   const void* Reads(const MixerBlock& block, int64_t layer, int,
@@ -113,6 +103,21 @@ class Softmax final : public RuntimeMixer {
   }
 
  private:
+  // The scores of a row, or what several rows that read one cache need.
+  int64_t ScoreFloats(const MixerBlock& block) const {
+    int64_t most = ring_;
+    for (const Segment& s : block.segments) {
+      if (s.state == nullptr) {
+        most = std::max(
+            most, s_.context > 0 ? std::min(s_.context, s.count) : s.count);
+      } else if (ring_ == 0) {
+        most = std::max(most, s.state->capacity());
+      }
+    }
+    return std::max(RowStride(most), SoftmaxRowsFloats(most, s_.d_value));
+  }
+  int64_t PreparedStride() const { return RowStride(s_.queries() + s_.keys()); }
+
   // f(segment, share, worker) for every share of every segment, whose rows read
   // about `keys` keys each.
   template <typename F>
@@ -156,12 +161,13 @@ class Softmax final : public RuntimeMixer {
     }
   }
 
-  // All shares of a step read the whole row, so each worker prepares a copy.
-  const float* FullRow(MixerBlock& block, int worker) const {
-    float* to =
-        block.Scratch(worker) +
-        RowStride(ring_ > 0 ? ring_ : block.segments.front().state->capacity());
-    PrepareFull(block, 0, to);
+  // All shares of a step read whole rows, so each worker prepares copies.
+  Rows FullRows(MixerBlock& block, int worker) const {
+    const Rows to = {block.Scratch(worker) + ScoreFloats(block),
+                     PreparedStride()};
+    for (int64_t row = 0; row < block.rows(); ++row) {
+      PrepareFull(block, row, to[row]);
+    }
     return to;
   }
 
@@ -191,7 +197,7 @@ class Softmax final : public RuntimeMixer {
 
   // The segment's rows, each over the keys up to its own.
   void Attend(MixerBlock& block, const Segment& segment, int64_t layer,
-              int64_t share, int worker, const float* prepared) const {
+              int64_t share, int worker, const Rows& prepared) const {
     const SequenceState& state = *segment.state;
     const CacheType type = state.layout().At(layer, kKeys).type;
     const int64_t key_words = CacheRowWords(type, s_.d_key);
@@ -227,7 +233,7 @@ class Softmax final : public RuntimeMixer {
     cache.streams = segment.count == 1 && bytes > kStreamedBytes;
     cache.next =
         share + 1 < s_.key_heads ? state.Row(layer, kKeys, share + 1) : nullptr;
-    Batch batch(*this, block, cache, worker);
+    Batch batch(*this, block, cache, worker, prepared);
     for (int64_t i = 0; i < segment.count; ++i) {
       const int64_t row = segment.row + i;
       const int64_t seen = block.positions[static_cast<size_t>(row)] + 1;
@@ -252,14 +258,18 @@ class Softmax final : public RuntimeMixer {
   class Batch {
    public:
     Batch(const Softmax& mixer, MixerBlock& block, const KeyValueCache& cache,
-          int worker)
-        : mixer_(mixer), block_(block), cache_(cache), worker_(worker) {}
+          int worker, const Rows& prepared)
+        : mixer_(mixer),
+          block_(block),
+          cache_(cache),
+          worker_(worker),
+          prepared_(prepared) {}
 
     void Add(int64_t row, int64_t head, int64_t seq_len) {
       const SoftmaxForm& s = mixer_.s_;
       queries_[count_] = {
-          block_.in[row] + head * s.d_key, block_.out[row] + head * s.d_value,
-          seq_len,
+          mixer_.Prepared(block_, row, prepared_) + head * s.d_key,
+          block_.out[row] + head * s.d_value, seq_len,
           s.sinks ? &mixer_.sinks_[static_cast<size_t>(head)] : nullptr};
       places_[count_] = {row, head};
       if (++count_ == kMaxSoftmaxRows) Run();
@@ -280,17 +290,24 @@ class Softmax final : public RuntimeMixer {
     MixerBlock& block_;
     const KeyValueCache& cache_;
     const int worker_;
+    const Rows prepared_;
     std::array<SoftmaxQuery, kMaxSoftmaxRows> queries_;
     std::array<std::pair<int64_t, int64_t>, kMaxSoftmaxRows> places_;
     int64_t count_ = 0;
   };
 
+  // Queries and keys of a row, as they are read.
+  static const float* Prepared(const MixerBlock& block, int64_t row,
+                               const Rows& prepared) {
+    return prepared.data != nullptr ? prepared[row] : block.in[row];
+  }
+
   // Puts a row's key and value at a place of its cache, as they are read back:
   // a row's own key, too.
   void Keep(const MixerBlock& block, int64_t row, int64_t share, int64_t place,
-            const KeyValueCache& cache, const float* prepared) const {
+            const KeyValueCache& cache, const Rows& prepared) const {
     const float* in = block.in[row];
-    const float* keys = (prepared != nullptr ? prepared : in) + s_.queries();
+    const float* keys = Prepared(block, row, prepared) + s_.queries();
     StoreCacheRow(cache.type, keys + share * s_.d_key, s_.d_key,
                   const_cast<float*>(cache.keys) + place * cache.key_stride);
     StoreCacheRow(
@@ -301,8 +318,8 @@ class Softmax final : public RuntimeMixer {
 
   void AttendOne(MixerBlock& block, int64_t row, int64_t head,
                  const KeyValueCache& cache, int worker,
-                 const float* prepared) const {
-    const float* queries = prepared != nullptr ? prepared : block.in[row];
+                 const Rows& prepared) const {
+    const float* queries = Prepared(block, row, prepared);
     float* out = block.out[row] + head * s_.d_value;
     SoftmaxStepOptions step = step_;
     if (s_.sinks) step.sink = &sinks_[static_cast<size_t>(head)];
@@ -333,7 +350,7 @@ class Softmax final : public RuntimeMixer {
                                  .value_stride = block.in.stride,
                                  .d_key = s_.d_key,
                                  .d_value = s_.d_value};
-      Batch batch(*this, block, all, worker);
+      Batch batch(*this, block, all, worker, /*prepared=*/{});
       for (int64_t i = 0; i < segment.count; ++i) {
         for (int64_t head = first; head < first + s_.group(); ++head) {
           batch.Add(segment.row + i, head, segment.count);
@@ -355,7 +372,7 @@ class Softmax final : public RuntimeMixer {
         AttendOne(block, segment.row + i, head,
                   {keys, values, block.in.stride, block.in.stride, end - begin,
                    s_.d_key, s_.d_value},
-                  worker, /*prepared=*/nullptr);
+                  worker, /*prepared=*/{});
       }
     }
   }

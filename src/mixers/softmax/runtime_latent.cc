@@ -96,20 +96,24 @@ class Latent final : public RuntimeMixer {
   void Step(MixerBlock& block, const StepShare& share) const override {
     switch (phases() - share.phase) {
       case 4:
-        NormQueries(block, 0);
+        for (int64_t row = 0; row < block.rows(); ++row) {
+          NormQueries(block, row);
+        }
         return;
       case 3:
-        RunProducts({{.w = &query_, .x = block.in[0], .y = block.extra[0]}},
-                    share);
+        RunProducts({{.w = &query_, .x = block.in, .y = block.extra}}, share);
         return;
       case 2:
-        Prepare(block, 0);
-        Keep(block, block.segments.front(), share.layer);
+        for (int64_t row = 0; row < block.rows(); ++row) Prepare(block, row);
+        for (const Segment& segment : block.segments) {
+          Keep(block, segment, share.layer);
+        }
         return;
       default:
-        for (int64_t head = share.begin; head < share.end; ++head) {
-          Attend(block, block.segments.front(), share.layer, head,
-                 share.worker);
+        for (const Segment& segment : block.segments) {
+          for (int64_t head = share.begin; head < share.end; ++head) {
+            Attend(block, segment, share.layer, head, share.worker);
+          }
         }
     }
   }

@@ -71,27 +71,35 @@ class ChannelMixPart final : public RuntimeFeedForward {
   void Step(MixerBlock& block, const FeedForwardRows& rows,
             const StepShare& share) const override {
     const int64_t d_model = linear1_.inputs(), d_ff = linear1_.outputs();
-    float *in = block.in[0], *hidden = rows.hidden[0];
+    const Rows in = block.in, hidden = rows.hidden;
     if (share.phase == 0) {
-      Shift(block, rows.y, 0, share.layer,
-            ColumnsOf(d_model, WeightMatrix::kPanel, share));
+      for (int64_t row = 0; row < rows.count; ++row) {
+        Shift(block, rows.y, row, share.layer,
+              ColumnsOf(d_model, WeightMatrix::kPanel, share));
+      }
     } else if (share.phase == 1) {
-      RunProducts({{.w = &linear1_, .x = in, .y = hidden},
-                   {.w = &gate_, .x = in + d_model, .y = hidden + d_ff}},
-                  share);
+      RunProducts(
+          {{.w = &linear1_, .x = in, .y = hidden},
+           {.w = &gate_, .x = in.Columns(d_model), .y = hidden.Columns(d_ff)}},
+          share);
       const StepColumns own = ColumnsOfPanels(linear1_, share);
-      SquareReluRow(hidden + own.begin, own.count, hidden + own.begin);
+      for (int64_t row = 0; row < rows.count; ++row) {
+        float* x = hidden[row] + own.begin;
+        SquareReluRow(x, own.count, x);
+      }
       if (share.begin == 0) {
         block.KeepLastRows(rows.y, share.layer, Kept(block, share.layer));
       }
     } else {
-      float* x = rows.x[0];
-      RunProducts({{.w = &linear2_, .x = hidden, .y = x}}, share);
+      RunProducts({{.w = &linear2_, .x = hidden, .y = rows.x}}, share);
       if (gate_.outputs() == 0) return;
       const StepColumns own = ColumnsOfPanels(linear2_, share);
-      float* gate = hidden + d_ff + own.begin;
-      SigmoidRow(gate, own.count, gate);
-      for (int64_t i = 0; i < own.count; ++i) x[own.begin + i] *= gate[i];
+      for (int64_t row = 0; row < rows.count; ++row) {
+        float* x = rows.x[row] + own.begin;
+        float* gate = hidden[row] + d_ff + own.begin;
+        SigmoidRow(gate, own.count, gate);
+        for (int64_t i = 0; i < own.count; ++i) x[i] *= gate[i];
+      }
     }
   }
   const void* Reads(int phase, int64_t unit) const override {

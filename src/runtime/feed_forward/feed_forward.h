@@ -46,8 +46,8 @@ class RuntimeFeedForward {
   /// state gets all rows of the segments as one piece.
   virtual void Run(MixerBlock& block, const FeedForwardRows& rows,
                    int64_t layer) const = 0;
-  /// A step (runtime/mixer/step.h) has the bits of Run on one row, which is row
-  /// 0 of all rows: two phases at least (0: the part takes no part, and the
+  /// A step (runtime/mixer/step.h) has the bits of Run on the block's rows,
+  /// kStepRows at most: two phases at least (0: the part takes no part, and the
   /// model's steps go layer by layer), the units of a phase, some of them, and
   /// where a unit begins to read. Each share has a copy of y. The last phase
   /// alone writes x, whose contents are replaced.

@@ -153,12 +153,24 @@ class MoePart final : public RuntimeFeedForward {
   }
   void Step(MixerBlock&, const FeedForwardRows& rows,
             const StepShare& share) const override {
-    const Places at = Layout(rows.hidden[0], 1);
-    const float* y = rows.y[0];
+    // Rows choose experts of their own, so each goes by itself.
+    StepShare one = share;
+    one.rows = 1;
+    for (int64_t row = 0; row < rows.count; ++row) StepRow(rows, row, one);
+  }
+  const void* Reads(int phase, int64_t unit) const override {
+    return phase == 0 ? PanelAt({&router_, &shared_gate_}, unit) : nullptr;
+  }
+
+ private:
+  void StepRow(const FeedForwardRows& rows, int64_t row,
+               const StepShare& share) const {
+    const Places at = Layout(rows.hidden[row], 1);
+    const Rows y = rows.y.From(row);
     switch (share.phase) {
       case 0:
-        RunProducts({{.w = &router_, .x = y, .y = at.logits},
-                     {.w = &shared_gate_, .x = y, .y = at.gates}},
+        RunProducts({{.w = &router_, .x = y, .y = {at.logits}},
+                     {.w = &shared_gate_, .x = y, .y = {at.gates}}},
                     share);
         return;
       case 1: {
@@ -170,14 +182,10 @@ class MoePart final : public RuntimeFeedForward {
         StepFirst(y, at, share);
         return;
       default:
-        StepLast(at, rows.x[0], share);
+        StepLast(at, rows.x[row], share);
     }
   }
-  const void* Reads(int phase, int64_t unit) const override {
-    return phase == 0 ? PanelAt({&router_, &shared_gate_}, unit) : nullptr;
-  }
 
- private:
   static int64_t Panels(int64_t outputs) {
     return ColumnUnits(outputs, WeightMatrix::kPanel);
   }
@@ -216,26 +224,26 @@ class MoePart final : public RuntimeFeedForward {
     }
   }
 
-  void StepFirst(const float* y, const Places& at,
+  void StepFirst(const Rows& y, const Places& at,
                  const StepShare& share) const {
-    ForChosen(at, share,
-              [&](const ExpertMatrices& w, int64_t j, const StepShare& own) {
-                float* one = at.one + j * form_.width;
-                float* three =
-                    form_.gated() ? at.three + j * form_.width : nullptr;
-                StepShare before = own;
-                before.next = w.linear1.Panel(own.begin);
-                if (form_.gated()) {
-                  RunProducts({{.w = &w.linear3, .x = y, .y = three}}, before);
-                }
-                RunProducts({{.w = &w.linear1, .x = y, .y = one}}, own);
-                const StepColumns columns = ColumnsOfPanels(w.linear1, own);
-                one += columns.begin;
-                if (form_.gated()) three += columns.begin;
-                SerialExecutor serial;
-                ExpertActivationRows(ActivationOf(form_.part), 1, columns.count,
-                                     one, three, one, serial);
-              });
+    ForChosen(
+        at, share,
+        [&](const ExpertMatrices& w, int64_t j, const StepShare& own) {
+          float* one = at.one + j * form_.width;
+          float* three = form_.gated() ? at.three + j * form_.width : nullptr;
+          StepShare before = own;
+          before.next = w.linear1.Panel(own.begin);
+          if (form_.gated()) {
+            RunProducts({{.w = &w.linear3, .x = y, .y = {three}}}, before);
+          }
+          RunProducts({{.w = &w.linear1, .x = y, .y = {one}}}, own);
+          const StepColumns columns = ColumnsOfPanels(w.linear1, own);
+          one += columns.begin;
+          if (form_.gated()) three += columns.begin;
+          SerialExecutor serial;
+          ExpertActivationRows(ActivationOf(form_.part), 1, columns.count, one,
+                               three, one, serial);
+        });
   }
 
   // x = the sum of the experts' last products, for some columns.
@@ -245,15 +253,15 @@ class MoePart final : public RuntimeFeedForward {
       const ExpertMatrices& w = experts_[static_cast<size_t>(at.chosen[j])];
       float* result = at.sorted + j * d_model_;
       RunProducts(
-          {{.w = &w.linear2, .x = at.one + j * form_.width, .y = result}},
+          {{.w = &w.linear2, .x = {at.one + j * form_.width}, .y = {result}}},
           share);
       AddExpertRow(result + own.begin, at.weights[j], j == 0, own.count,
                    x + own.begin);
     }
     if (form_.shared_width == 0) return;
     RunProducts({{.w = &shared_.linear2,
-                  .x = at.one + form_.per_token * form_.width,
-                  .y = at.shared}},
+                  .x = {at.one + form_.per_token * form_.width},
+                  .y = {at.shared}}},
                 share);
     AddGated(at.shared + own.begin, at.gates[0], own.count, x + own.begin);
   }

@@ -47,23 +47,19 @@ class ProductPart : public RuntimeFeedForward {
                  block.executor(), finish);
   }
 
-  void StepFirst(const FeedForwardRows& rows, float* three, MatMulFinish finish,
+  void StepFirst(const FeedForwardRows& rows, Rows three, MatMulFinish finish,
                  const StepShare& share) const {
-    const float* y = rows.y[0];
     StepShare before = share;
     before.next = linear1_.Panel(share.begin);
     if (linear3_.outputs() > 0) {
-      RunProducts({{.w = &linear3_, .x = y, .y = three}}, before);
+      RunProducts({{.w = &linear3_, .x = rows.y, .y = three}}, before);
     }
-    RunProducts({{.w = &linear1_,
-                  .x = y,
-                  .y = rows.hidden[0],
-                  .finish = finish,
-                  .residual = three}},
-                share);
+    RunProducts(
+        {{.w = &linear1_, .x = rows.y, .y = rows.hidden, .finish = finish}},
+        share);
   }
   void StepLast(const FeedForwardRows& rows, const StepShare& share) const {
-    RunProducts({{.w = &linear2_, .x = rows.hidden[0], .y = rows.x[0]}}, share);
+    RunProducts({{.w = &linear2_, .x = rows.hidden, .y = rows.x}}, share);
   }
 
   const WeightMatrix linear1_, linear3_, linear2_;
@@ -90,7 +86,7 @@ class FinishedPart final : public ProductPart {
   void Step(MixerBlock&, const FeedForwardRows& rows,
             const StepShare& share) const override {
     if (share.phase == 0) {
-      StepFirst(rows, rows.hidden[0], finish_, share);
+      StepFirst(rows, rows.hidden, finish_, share);
     } else {
       StepLast(rows, share);
     }
@@ -131,8 +127,10 @@ class PassedPart final : public ProductPart {
   void Step(MixerBlock&, const FeedForwardRows& rows,
             const StepShare& share) const override {
     if (share.phase == 1) return StepLast(rows, share);
-    StepFirst(rows, Three(rows)[0], MatMulFinish::kStore, share);
-    Activate(rows, 0, ColumnsOfPanels(linear1_, share));
+    StepFirst(rows, Three(rows), MatMulFinish::kStore, share);
+    for (int64_t i = 0; i < rows.count; ++i) {
+      Activate(rows, i, ColumnsOfPanels(linear1_, share));
+    }
   }
 
  private:

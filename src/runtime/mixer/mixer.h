@@ -52,10 +52,11 @@ class RuntimeMixer {
   /// segment. Only for mixers whose spec is bidirectional.
   virtual void MixSequences(MixerBlock& block) const;
 
-  /// A step (runtime/mixer/step.h) has the bits of Mix on one row of one
-  /// segment: the phases between the two products (0: the mixer takes no part,
-  /// and the model's steps go layer by layer), the units of a phase, some of
-  /// them, and where a unit begins to read, so that it can be prefetched.
+  /// A step (runtime/mixer/step.h) has the bits of Mix on the block's rows,
+  /// kStepRows at most: the phases between the two products (0: the mixer takes
+  /// no part, and the model's steps go layer by layer), the units of a phase,
+  /// some of them, and where a unit begins to read, so that it can be
+  /// prefetched.
   virtual int phases() const { return 1; }
   virtual int64_t units(int phase) const = 0;
   virtual void Step(MixerBlock& block, const StepShare& share) const = 0;

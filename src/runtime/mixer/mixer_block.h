@@ -20,6 +20,8 @@ struct Rows {
   int64_t stride = 0;
   float* operator[](int64_t row) const { return data + row * stride; }
   Rows From(int64_t row) const { return {(*this)[row], stride}; }
+  /// The rows' columns from `at` on.
+  Rows Columns(int64_t at) const { return {data + at, stride}; }
 };
 
 /// Rows of one head: row i at data + i * stride.

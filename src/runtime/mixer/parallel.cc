@@ -183,16 +183,17 @@ class Parallel final : public RuntimeMixer {
   void Project(const MixerBlock& block, const RuntimeMixer& mixer,
                const MixerBlock& own, const StepShare& share) const {
     if (mixer.in().outputs() == 0) {
-      std::copy_n(block.in[0], d_model_, own.in[0]);
+      for (int64_t row = 0; row < block.rows(); ++row) {
+        std::copy_n(block.in[row], d_model_, own.in[row]);
+      }
       return;
     }
-    RunProducts({{.w = &mixer.in(), .x = block.in[0], .y = own.in[0]}}, share);
+    RunProducts({{.w = &mixer.in(), .x = block.in, .y = own.in}}, share);
   }
 
-  // AddResult of all mixers for some columns of a single row.
+  // AddResult of all mixers for some columns of a step.
   void AddResults(const MixerBlock& block, const StepShare& share) const {
     const StepColumns own = ColumnsOf(d_model_, kShare, share);
-    float* out = block.out[0] + own.begin;
     bool first = true;
     for (const Branch& branch : branches_) {
       const WeightMatrix& w = branch.mixer->out();
@@ -200,20 +201,22 @@ class Parallel final : public RuntimeMixer {
       if (branch.factor == 1.0f && w.outputs() > 0) {
         RunProducts(
             {{.w = &w,
-              .x = rows.out[0],
-              .y = block.out[0],
-              .finish = first ? MatMulFinish::kStore : MatMulFinish::kAdd,
-              .residual = block.out[0]}},
+              .x = rows.out,
+              .y = block.out,
+              .finish = first ? MatMulFinish::kStore : MatMulFinish::kAdd}},
             share);
       } else {
-        float* result = rows.in[0] + own.begin;
+        Rows results = rows.in;
         if (w.outputs() > 0) {
-          RunProducts({{.w = &w, .x = rows.out[0], .y = rows.in[0]}}, share);
+          RunProducts({{.w = &w, .x = rows.out, .y = rows.in}}, share);
         } else {
-          result = rows.out[0] + own.begin;
+          results = rows.out;
         }
-        if (first) std::fill_n(out, own.count, 0.0f);
-        AddScaledRow(result, branch.factor, own.count, out);
+        for (int64_t row = 0; row < block.rows(); ++row) {
+          float* out = block.out[row] + own.begin;
+          if (first) std::fill_n(out, own.count, 0.0f);
+          AddScaledRow(results[row] + own.begin, branch.factor, own.count, out);
+        }
       }
       first = false;
     }

@@ -29,11 +29,26 @@ const void* PanelAt(std::initializer_list<const WeightMatrix*> matrices,
 void RunProducts(std::initializer_list<StepProduct> products,
                  const StepShare& share) {
   int64_t first = 0;
-  RowPanels waiting;  // until what comes after it is known
+  // Until what comes after it is known.
+  const StepProduct* waiting = nullptr;
+  int64_t waits_from = 0, waits_to = 0;
   const auto run = [&](const void* next) {
-    if (waiting.w == nullptr) return;
-    waiting.next = next;
-    PackedRowMatMul(waiting);
+    if (waiting == nullptr) return;
+    const StepProduct& p = *waiting;
+    if (share.rows != 1) {
+      PackedPanelMatMul(p.x.data, p.x.stride, share.rows, *p.w, waits_from,
+                        waits_to, {p.y.data, p.y.stride, p.y_rows}, p.finish);
+      return;
+    }
+    float* y = p.y_rows != nullptr ? p.y_rows[0] : p.y.data;
+    PackedRowMatMul({.x = p.x.data,
+                     .w = p.w,
+                     .panel_begin = waits_from,
+                     .panel_end = waits_to,
+                     .y = y,
+                     .finish = p.finish,
+                     .residual = y,
+                     .next = next});
   };
   for (const StepProduct& product : products) {
     const int64_t panels = PanelsOf(product.w);
@@ -42,13 +57,9 @@ void RunProducts(std::initializer_list<StepProduct> products,
     first += panels;
     if (begin >= end) continue;
     run(product.w->Panel(begin));
-    waiting = {.x = product.x,
-               .w = product.w,
-               .panel_begin = begin,
-               .panel_end = end,
-               .y = product.y,
-               .finish = product.finish,
-               .residual = product.residual};
+    waiting = &product;
+    waits_from = begin;
+    waits_to = end;
   }
   run(share.next);
 }

@@ -1,35 +1,42 @@
-// A step: one row of one sequence through all layers in one region of the
-// workers (core/threads/team.h). What a mixer or a feed-forward part does is
-// cut into phases, and a phase into units (heads, channels, panels of a
-// matrix). All units of a phase are done before one of the next begins, so a
-// unit may read what the phases before it wrote, and writes what no other unit
-// of its phase reads or writes.
+// A step: a few rows, of one sequence or several, through all layers in one
+// region of the workers (core/threads/team.h). What a mixer or a feed-forward
+// part does is cut into phases, and a phase into units (heads, channels, panels
+// of a matrix). All units of a phase are done before one of the next begins, so
+// a unit may read what the phases before it wrote, and writes what no other
+// unit of its phase reads or writes.
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 
 #include "kernels/matmul/matmul.h"
+#include "runtime/mixer/mixer_block.h"
 
 namespace tarn {
 
-/// Some units of a phase, at least one, for one worker.
+/// The most rows of a step: with more, reading the weights is no longer what
+/// takes the time.
+inline constexpr int64_t kStepRows = 12;
+
+/// Some units of a phase, at least one, for one worker: of all rows.
 struct StepShare {
   int64_t layer = 0;
   int phase = 0;
   int64_t begin = 0, end = 0;  // a range of the phase's units
   int worker = 0;
+  int64_t rows = 1;
   /// What the worker reads after them, for products to prefetch; null: nothing.
   const void* next = nullptr;
 };
 
-/// A product of a row. No matrix, or an empty one: nothing.
+/// A product of the step's rows. No matrix, or an empty one: nothing.
 struct StepProduct {
   const WeightMatrix* w = nullptr;
-  const float* x = nullptr;  // [w->inputs()]
-  float* y = nullptr;        // [w->outputs()]
+  Rows x;  // [w->inputs()]
+  Rows y;  // [w->outputs()]
   MatMulFinish finish = MatMulFinish::kStore;
-  const float* residual = nullptr;  // RowPanels::residual
+  /// Where the rows of y are, instead of `y`.
+  float* const* y_rows = nullptr;
 };
 
 /// Units of a phase of products that do not read one another: the panels of

@@ -57,7 +57,7 @@ class Forward : private Block {
   void RunLayer(int64_t layer);
   void RunHead();
   void PoolRows();
-  // forward_step.cc: a single row, all layers in one region.
+  // forward_step.cc: a few rows, all layers in one region.
   struct StepPhase {
     enum class Work {
       kIn,
@@ -72,7 +72,7 @@ class Forward : private Block {
     Work work;
     int64_t layer = 0;
     int number = 0;  // among those of a mixer or a feed-forward part
-    // The part whose result is added to the row before this phase, and the part
+    // The part whose result is added to a row before this phase, and the part
     // whose input the row becomes; null: none.
     const PartNorms* adds = nullptr;
     bool adds_out = false;  // the result is `out`, since no product follows
@@ -80,9 +80,8 @@ class Forward : private Block {
   };
   class StepPlan;
   bool StepsAsTeam() const {
-    // The team leaves the last layer's row to its shares.
-    return rows() == 1 && segments.size() == 1 && !step_.empty() &&
-           pools_.empty();
+    // The team leaves the last layer's rows to its shares.
+    return rows() <= kStepRows && !step_.empty() && pools_.empty();
   }
   void PlanStep();
   void RunStep();
@@ -90,13 +89,19 @@ class Forward : private Block {
   int64_t StepUnits(const StepPhase& phase) const;
   const void* NextOfStep(int64_t phase, int share) const;
   void RunPhase(int64_t phase, int share, int worker);
-  void RunProduct(const StepPhase& phase, const float* y, StepShare share);
-  void AddStepResult(const StepPhase& phase, float* x, float* y) const;
+  void RunProduct(const StepPhase& phase, const Rows& y,
+                  const StepShare& share);
+  void RunStepHead(const Rows& x, const Rows& y, StepShare share);
+  void MakeStepRow(const StepPhase& phase, int64_t row, float* x,
+                   float* y) const;
+  void AddStepResult(const StepPhase& phase, int64_t row, float* x,
+                     float* y) const;
 
   const Weights& all_;
   Team team_;
   std::vector<StepPhase> step_;  // empty: steps go layer by layer
-  // For each share [x | y]: the row between the layers and the input of a part.
+  // For each share [x | y], kStepRows rows each: rows between the layers, and
+  // the input of a part.
   AlignedBuffer<float> step_rows_;
   const Cross* const cross_;
   std::vector<int64_t> head_rows_;  // rows with logits

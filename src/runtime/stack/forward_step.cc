@@ -1,12 +1,12 @@
-// One token of one sequence, with every layer in one region of the executor. A
-// step reads each weight once and does little else, so what counts is that the
-// memory is never idle: a worker keeps the same share of every product and
-// prefetches the beginning of the next one while it ends the last.
+// A few rows, of one sequence or several, with every layer in one region of the
+// executor. A step reads each weight once and does little else, so what counts
+// is that the memory is never idle: a worker keeps the same share of every
+// product and prefetches the beginning of the next one while it ends the last.
 //
 // Phases of a layer, each cut into shares (runtime/mixer/step.h):
 //   in = W_in In(x)        the mixer's phases        r = W_out out
 //   the phases of the feed-forward part, of which the last makes its r
-// and the same for cross attention. Whoever reads the row next adds r to it and
+// and the same for cross attention. Whoever reads a row next adds r to it and
 // takes the norms. Each share does this for itself, in rows of its own, instead
 // of waiting for another share to do it.
 #include <algorithm>
@@ -101,12 +101,12 @@ void Forward::PlanStep() {
     if (!config_.parallel_residual) feed_forward();
   }
   plan.Add({Work::kHead, layers});
-  step_rows_ =
-      AlignedBuffer<float>(2 * RowStride(config_.d_model) * team_.width());
+  step_rows_ = AlignedBuffer<float>(2 * kStepRows * RowStride(config_.d_model) *
+                                    team_.width());
 }
 
 void Forward::RunStep() {
-  // Without logits nothing reads the row after the last layer.
+  // Without logits nothing reads the rows after the last layer.
   const int64_t phases =
       static_cast<int64_t>(step_.size()) - (head_rows_.empty() ? 1 : 0);
   team_.Run(
@@ -177,10 +177,11 @@ const void* Forward::NextOfStep(int64_t index, int share) const {
 }
 
 // x = closing(x + residual_factor after(r)), as Block::AddOut; y is scratch.
-void Forward::AddStepResult(const StepPhase& phase, float* x, float* y) const {
+void Forward::AddStepResult(const StepPhase& phase, int64_t row, float* x,
+                            float* y) const {
   const PartNorms& norms = *phase.adds;
   const int64_t d_model = config_.d_model;
-  const float* result = phase.adds_out ? out[0] : normed_[0];
+  const float* result = phase.adds_out ? out[row] : normed_[row];
   if (config_.HasPlainSums()) {
     AddToRow(result, d_model, x);
   } else {
@@ -194,27 +195,28 @@ void Forward::AddStepResult(const StepPhase& phase, float* x, float* y) const {
   if (!norms.closing.empty()) Norm(norms.closing, x, x);
 }
 
+// Makes a share's copy of what a phase reads of a row: x, which goes on from
+// phase to phase, and y.
+void Forward::MakeStepRow(const StepPhase& phase, int64_t row, float* x,
+                          float* y) const {
+  if (&phase == step_.data()) std::copy_n(x_[row], config_.d_model, x);
+  if (phase.adds != nullptr) AddStepResult(phase, row, x, y);
+  if (phase.reads == nullptr) return;
+  // A part keeps its input for all of its phases.
+  if (phase.reads->before.empty()) {
+    std::copy_n(x, config_.d_model, y);
+  } else {
+    Norm(phase.reads->before, x, y);
+  }
+}
+
 void Forward::RunPhase(int64_t index, int share, int worker) {
   const StepPhase& phase = step_[static_cast<size_t>(index)];
   const int64_t stride = RowStride(config_.d_model);
-  float* x = step_rows_.data() + 2 * stride * share;
-  float* y = x + stride;
-  if (index == 0) std::copy_n(x_[0], config_.d_model, x);
-  if (phase.adds != nullptr) AddStepResult(phase, x, y);
-  const float* input = y;
-  if (phase.reads != nullptr) {
-    // A part keeps its input for all of its phases.
-    if (phase.reads->before.empty()) {
-      std::copy_n(x, config_.d_model, y);
-    } else {
-      Norm(phase.reads->before, x, y);
-    }
-  } else if (phase.work == StepPhase::Work::kHead) {
-    if (config_.final_norm) {
-      Norm(weights_.norm, x, y);
-    } else {
-      input = x;
-    }
+  const Rows x = {step_rows_.data() + 2 * kStepRows * stride * share, stride};
+  const Rows y = x.From(kStepRows);
+  for (int64_t row = 0; row < rows(); ++row) {
+    MakeStepRow(phase, row, x[row], y[row]);
   }
   const Range own = Part(StepUnits(phase), share, team_.width());
   if (own.begin == own.end) return;
@@ -223,6 +225,7 @@ void Forward::RunPhase(int64_t index, int share, int worker) {
                           .begin = own.begin,
                           .end = own.end,
                           .worker = worker,
+                          .rows = rows(),
                           .next = NextOfStep(index + 1, share)};
   switch (phase.work) {
     case StepPhase::Work::kMixer:
@@ -231,35 +234,55 @@ void Forward::RunPhase(int64_t index, int share, int worker) {
       return;
     case StepPhase::Work::kFeedForward:
       weights_.layers[static_cast<size_t>(phase.layer)].feed_forward->Step(
-          *this, {{y, stride}, normed_, hidden_, 0, 1}, task);
+          *this, {y, normed_, hidden_, 0, rows()}, task);
       return;
     case StepPhase::Work::kCross:
-      for (int64_t head = own.begin; head < own.end; ++head) {
-        cross_->ReadHead(*this, segments.front(), phase.layer, head, worker);
+      for (const Segment& segment : segments) {
+        for (int64_t head = own.begin; head < own.end; ++head) {
+          cross_->ReadHead(*this, segment, phase.layer, head, worker);
+        }
       }
       return;
+    case StepPhase::Work::kHead:
+      RunStepHead(x, y, task);
+      return;
     default:
-      RunProduct(phase, input, task);
+      RunProduct(phase, y, task);
   }
 }
 
-void Forward::RunProduct(const StepPhase& phase, const float* y,
-                         StepShare share) {
+// Logits of the rows that were asked for, which come one after the other.
+void Forward::RunStepHead(const Rows& x, const Rows& y, StepShare share) {
+  share.rows = static_cast<int64_t>(head_rows_.size());
+  for (int64_t i = 0; i < share.rows; ++i) {
+    const float* from = x[head_rows_[static_cast<size_t>(i)]];
+    if (config_.final_norm) {
+      Norm(weights_.norm, from, y[i]);
+    } else {
+      std::copy_n(from, config_.d_model, y[i]);
+    }
+  }
+  RunProducts(
+      {{.w = &all_.Head(config_), .x = y, .y = {}, .y_rows = head_out_.data()}},
+      share);
+}
+
+void Forward::RunProduct(const StepPhase& phase, const Rows& y,
+                         const StepShare& share) {
   const WeightMatrix* w = StepMatrix(phase);
   switch (phase.work) {
     case StepPhase::Work::kIn:
     case StepPhase::Work::kCrossIn:
       if (w == nullptr) {
-        std::copy_n(y, config_.d_model, in[0]);
+        for (int64_t row = 0; row < rows(); ++row) {
+          std::copy_n(y[row], config_.d_model, in[row]);
+        }
       } else {
-        RunProducts({{.w = w, .x = y, .y = in[0]}}, share);
+        RunProducts({{.w = w, .x = y, .y = in}}, share);
       }
       return;
-    case StepPhase::Work::kHead:
-      RunProducts({{.w = w, .x = y, .y = head_out_[0]}}, share);
-      return;
     default:
-      RunProducts({{.w = w, .x = out[0], .y = normed_[0]}}, share);
+      RunProducts({{.w = w, .x = out, .y = normed_}}, share);
   }
 }
 
