@@ -49,10 +49,11 @@ constexpr int FewTiles(int rows) {
 }
 
 // Rows of two tiles, kSecond possibly 0. c [rows, kPanel] += x times the panel.
+// The last block fetches as many bytes at `next`, if there is anything.
 template <int kFirst, int kSecond, class Loader>
 HWY_NOINLINE void FewTilesOf(const float* x, int64_t x_stride,
                              const Loader& panel, int64_t inputs,
-                             int64_t columns, float* c) {
+                             int64_t columns, const void* next, float* c) {
   constexpr int kTiles =
       FewTiles(kFirst) + (kSecond > 0 ? FewTiles(std::max(kSecond, 1)) : 0);
   constexpr int64_t kInputBytes = Loader::kLines * kLine;
@@ -61,9 +62,10 @@ HWY_NOINLINE void FewTilesOf(const float* x, int64_t x_stride,
   for (int64_t k = 0; k < inputs; k += kFewDepth) {
     const int64_t depth = std::min(kFewDepth, inputs - k);
     const Loader block = panel.From(k, 0);
-    EvenFetch<kPrefetches> fetch = {
-        static_cast<const char*>(block.From(depth, 0).Address()),
-        kInputBytes / kTiles};
+    const void* after = block.From(depth, 0).Address();
+    if (k + depth == inputs) after = next != nullptr ? next : block.Address();
+    EvenFetch<kPrefetches> fetch = {static_cast<const char*>(after),
+                                    kInputBytes / kTiles};
     TileRow<kFirst, FewVectors(kFirst)>(x + k, x_stride, block, depth, columns,
                                         c, fetch);
     if constexpr (kSecond > 0) {
@@ -77,11 +79,11 @@ HWY_NOINLINE void FewTilesOf(const float* x, int64_t x_stride,
 template <class Loader>
 HWY_INLINE void MultiplyFew(const float* x, int64_t x_stride, int64_t rows,
                             const Loader& panel, int64_t inputs,
-                            int64_t columns, float* c) {
+                            int64_t columns, const void* next, float* c) {
   switch (rows) {
-#define TARN_FEW_ROWS(first, second)                                   \
-  case first + second:                                                 \
-    FewTilesOf<first, second>(x, x_stride, panel, inputs, columns, c); \
+#define TARN_FEW_ROWS(first, second)                                         \
+  case first + second:                                                       \
+    FewTilesOf<first, second>(x, x_stride, panel, inputs, columns, next, c); \
     break;
     TARN_FEW_ROWS(2, 0)
     TARN_FEW_ROWS(3, 0)

@@ -82,12 +82,13 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
 void PackedPanelMatMul(const float* x, int64_t x_stride, int64_t rows,
                        const WeightMatrix& w, int64_t panel_begin,
                        int64_t panel_end, const OutputRows& y,
-                       MatMulFinish finish) {
+                       MatMulFinish finish, const void* next) {
   for (const Segment& s : w.segments()) {
     const int64_t begin = std::max(panel_begin, s.panel);
     const int64_t end = std::min(panel_end, s.panel + s.panels);
     if (begin >= end) continue;
-    s.format->multiply({x, x_stride, &w, &y, 0, rows, begin, end, finish});
+    s.format->multiply({x, x_stride, &w, &y, 0, rows, begin, end, finish,
+                        end < panel_end ? w.Panel(end) : next});
   }
 }
 

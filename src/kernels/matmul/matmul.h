@@ -47,12 +47,13 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   MatMulFinish finish = MatMulFinish::kStore);
 
 /// Panels [panel_begin, panel_end) of such a product, on the calling thread: the
-/// share of one worker of a Team. Only their outputs are written. Arguments are
-/// not checked.
+/// share of one worker of a Team. Only their outputs are written. What this
+/// thread reads `next` (null: nothing) is prefetched in time. Arguments are not
+/// checked.
 void PackedPanelMatMul(const float* x, int64_t x_stride, int64_t rows,
                        const WeightMatrix& w, int64_t panel_begin,
                        int64_t panel_end, const OutputRows& y,
-                       MatMulFinish finish);
+                       MatMulFinish finish, const void* next);
 
 /// The same of one row, which says what comes after.
 struct RowPanels {

@@ -17,6 +17,9 @@ struct PanelTask {
   int64_t row_begin, row_end;
   int64_t panel_begin, panel_end;
   MatMulFinish finish;
+  /// What this thread reads after them, for a few rows to prefetch; null:
+  /// nothing.
+  const void* next = nullptr;
 };
 
 inline constexpr int64_t kRowChunk = 48;  // a multiple of every tile height

@@ -139,7 +139,8 @@ HWY_INLINE void MultiplyChunk(const PanelTask& task, int64_t p, int64_t begin,
   if (rows == 1) {
     MultiplySingle(x, panel, w.inputs(), columns, c);
   } else if (rows <= kFewRows) {
-    MultiplyFew(x, task.x_stride, rows, panel, w.inputs(), columns, c);
+    const void* next = p + 1 < task.panel_end ? w.Panel(p + 1) : task.next;
+    MultiplyFew(x, task.x_stride, rows, panel, w.inputs(), columns, next, c);
   } else {
     MultiplyBlocks(x, task.x_stride, rows, panel, w.inputs(), columns, c);
   }

@@ -37,7 +37,8 @@ void RunProducts(std::initializer_list<StepProduct> products,
     const StepProduct& p = *waiting;
     if (share.rows != 1) {
       PackedPanelMatMul(p.x.data, p.x.stride, share.rows, *p.w, waits_from,
-                        waits_to, {p.y.data, p.y.stride, p.y_rows}, p.finish);
+                        waits_to, {p.y.data, p.y.stride, p.y_rows}, p.finish,
+                        next);
       return;
     }
     float* y = p.y_rows != nullptr ? p.y_rows[0] : p.y.data;

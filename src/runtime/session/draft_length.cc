@@ -13,8 +13,18 @@ constexpr double kChanceStep = 0.1, kCostStep = 0.2;
 // What a guess has to gain, since times are never exact.
 constexpr double kLeastGain = 1.03;
 
+// A time that is far longer than those before it was interrupted.
+constexpr double kMostLonger = 1.5;
+constexpr double kDownStep = 0.5;
+
 void Follow(double value, double step, double& average) {
-  average = average > 0 ? average + step * (value - average) : value;
+  if (average > 0) {
+    // Noise only adds to a time, so a shorter one says more.
+    if (value < average) step = std::max(step, kDownStep);
+    value = std::min(value, kMostLonger * average);
+    value = average + step * (value - average);
+  }
+  average = value;
 }
 
 }  // namespace
@@ -86,20 +96,40 @@ int64_t DraftLength::Best(int kind, int64_t pending) const {
   return best;
 }
 
-int64_t DraftLength::Choose(int kind, int64_t pending) {
-  const int64_t best = Best(kind, pending);
-  if (best == 0 && ++silent_ < kSilence) return 0;
+// A trial instead of no guess at all, each time after a longer silence.
+int64_t DraftLength::OrTrial(int64_t best) {
+  if (best > 0) {
+    silence_ = kSilence;
+  } else if (++silent_ < silence_) {
+    return 0;
+  } else {
+    silence_ = std::min(2 * silence_, kLongestSilence);
+    best = std::min(kTrial, most_);
+  }
   silent_ = 0;
-  return best > 0 ? best : std::min(kTrial, most_);
+  return best;
+}
+
+int64_t DraftLength::Choose(int kind, int64_t pending) {
+  return OrTrial(Best(kind, pending));
 }
 
 int64_t DraftLength::Longest(int64_t pending) {
+  // The first times are long, and times change: a read without a guess shows
+  // what it would take now.
+  if (guesses_ >= kGuesses) {
+    guesses_ = 0;
+    return 0;
+  }
   int64_t longest = 0;
   for (int kind = 0; kind < Draft::kKinds; ++kind) {
     longest = std::max(longest, Best(kind, pending));
   }
-  if (longest > 0 || ++silent_ < kSilence) return longest;
-  return std::min(kTrial, most_);
+  if (longest > 0) {
+    ++guesses_;
+    return longest;
+  }
+  return silent_ + 1 < silence_ ? OrTrial(0) : std::min(kTrial, most_);
 }
 
 }  // namespace tarn

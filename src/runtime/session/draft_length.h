@@ -20,10 +20,12 @@ class DraftLength {
   explicit DraftLength(int64_t most);
 
   /// The best length for guesses of this kind after `pending` tokens (1 or
-  /// more). After kSilence answers of 0 one is a short trial.
+  /// more). After kSilence answers of 0 one is a short trial; after a trial in
+  /// vain the next one comes later.
   int64_t Choose(int kind, int64_t pending);
   /// Of all kinds: how far it is worth guessing. Counts as Choose where that is
-  /// 0, since then nothing is guessed.
+  /// 0, since then nothing is guessed. After kGuesses other answers it is 0
+  /// once.
   int64_t Longest(int64_t pending);
 
   /// Of `drafted` tokens the first `confirmed` were right, and the next one, if
@@ -36,17 +38,21 @@ class DraftLength {
   double chance(int kind) const { return chance_[static_cast<size_t>(kind)]; }
 
  private:
-  static constexpr int kSilence = 64;
+  static constexpr int kSilence = 64, kLongestSilence = 1024;
+  static constexpr int kGuesses = 12;
   static constexpr int64_t kTrial = 3;
 
   double Cost(int64_t tokens) const;
   int64_t Best(int kind, int64_t pending) const;
+  int64_t OrTrial(int64_t best);
 
   int64_t most_;
   std::array<double, Draft::kKinds> chance_;
   std::vector<double> cost_;  // [tokens], ms; 0: not seen yet
   double guess_ms_ = 0;       // of one token
   int silent_ = 0;            // answers of 0 since the last guess
+  int silence_ = kSilence;    // and how many before a trial
+  int guesses_ = 0;           // since the last read without one
 };
 
 }  // namespace tarn

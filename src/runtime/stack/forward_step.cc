@@ -19,9 +19,10 @@ namespace {
 
 // The least bytes of a layer: below, a hand-over costs more than a share saves.
 constexpr int64_t kLeastBytes = 262144;
-// Bytes of the next product that the end of one prefetches, and bytes after
-// them that a worker prefetches while it waits for the others.
-constexpr int64_t kFetched = 4096, kIdleFetch = 8192;
+// Bytes of the next product that the end of one prefetches, of one row or of
+// several, and bytes after them that a worker prefetches while it waits for the
+// others.
+constexpr int64_t kFetched = 4096, kFetchedOfRows = 16384, kIdleFetch = 8192;
 
 struct Range {
   int64_t begin, end;
@@ -121,7 +122,8 @@ void Forward::RunStep() {
         if (next == nullptr) return;
         const bool fetched =
             StepMatrix(step_[static_cast<size_t>(phase)]) != nullptr;
-        FetchMemory(fetched ? next + kFetched : next, kIdleFetch);
+        if (fetched) next += rows() == 1 ? kFetched : kFetchedOfRows;
+        FetchMemory(next, kIdleFetch);
       });
 }
 

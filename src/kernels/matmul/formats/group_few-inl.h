@@ -143,6 +143,8 @@ HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
   }
   const uint8_t* end =
       w.Panel(panel + panels - 1) + scheme.Blocks(inputs) * group_bytes;
+  const auto* next = static_cast<const uint8_t*>(
+      panel + panels < task.panel_end ? w.Panel(panel + panels) : task.next);
   for (int64_t k = 0; k < inputs; k += kFewInputs) {
     const int64_t count = std::min(kFewInputs, inputs - k);
     for (int64_t r = 0; r < rows; ++r) {
@@ -153,7 +155,8 @@ HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
     for (int64_t p = 0; p < panels; ++p) {
       const uint8_t* at = w.Panel(panel + p) + k / group * group_bytes;
       for (int64_t g = 0; g * group < count; ++g, at += group_bytes) {
-        const uint8_t* ahead = at + kAhead < end ? at + kAhead : at;
+        const uint8_t* ahead = at + kAhead;
+        if (ahead >= end) ahead = next == nullptr ? at : next + (ahead - end);
         FewTimesGroup<K>(
             {codes + g * K::InputBytes(group), kStride, heads + g, kHeads},
             rows,

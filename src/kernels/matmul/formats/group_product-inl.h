@@ -10,8 +10,8 @@
 // One row reads panels as they are stored, at the speed of memory, and so do a
 // few (group_few-inl.h). Many rows unpack a group of a panel once (16 KiB at
 // most, in L1) for up to kRowChunk rows, and round kBlockInputs of their inputs
-// once for up to kPanelsTogether panels, whose sums (12 KiB a panel) stay in the
-// second-level cache.
+// once for up to kPanelsTogether panels, whose sums (12 KiB a panel) stay in
+// the second-level cache.
 
 #if defined(TARN_KERNELS_MATMUL_GROUP_PRODUCT_INL_H_) == \
     defined(HWY_TARGET_TOGGLE)
