@@ -1,7 +1,7 @@
-"""Texts of the measure `speculation`: seconds of the same text without guesses and with
-them, in turn, as one line of JSON. A program, since a process has one number of threads.
+"""Texts of the measure `speculation`: seconds of the same text without draft tokens and
+with them, in turn, as one line of JSON. A program, since a process has one number of threads.
 
-    python bench/speculated_text.py MODEL DRAFT json|code|plays WEIGHTS THREADS [--quick]
+    python bench/speculated_text.py MODEL DRAFT json|code|plays TEMPERATURE WEIGHTS THREADS
 """
 
 import json
@@ -13,14 +13,15 @@ import speculation_models as models
 from tarn.runtime import Model, Session
 
 
-def prompt_of(kind):
+def prompt_of(kind, number):
     if kind == "json":
-        return models.records(10_001, 4).removesuffix("\n]") + ",\n"
+        return models.records(10_001 + number, 4).removesuffix("\n]") + ",\n"
     if kind == "code":
-        # From the middle of files that were not trained on.
-        text = models.sources()[1][7].read_text(encoding="utf-8")
+        # The beginnings of files that were not trained on.
+        texts = [one.read_text(encoding="utf-8") for one in models.sources()[1]]
+        text = [one for one in texts if len(one) > 3000][number]
         return text[: text.index("\n", 2500) + 1]
-    return models.plays()[-3000:]
+    return models.plays()[-3000 * (number + 1) :][:3000]
 
 
 def draw(session, prompt, sampling, tokens):
@@ -34,17 +35,18 @@ def draw(session, prompt, sampling, tokens):
     return [token for token, _ in drawn], seconds, time.process_time() - cpu
 
 
-def main(model_path, draft_path, kind, weights, threads, quick=False):
+def main(model_path, draft_path, kind, temperature, weights, threads, quick=False):
     model = Model(model_path, weights=weights, threads=int(threads))
     draft = Model(draft_path, weights=weights, threads=int(threads))
     sources = {"off": None, "ngram": "ngram", "model": draft}
-    prompt, tokens = model.encode(prompt_of(kind)), 32 if quick else 256
+    tokens = 32 if quick else 512
     seconds = {name: [] for name in sources}
     busy = {name: [] for name in sources}
     right = {name: [0, 0] for name in sources}
-    # One text a seed: what a guess is worth differs from text to text.
-    for seed in range(2 if quick else 7):
-        sampling = {"seed": seed, "temperature": 0.8}
+    # One text a prompt: what a draft is worth differs from text to text.
+    for number in range(2 if quick else 7):
+        prompt = model.encode(prompt_of(kind, number))
+        sampling = {"seed": number, "temperature": float(temperature)}
         texts = {}
         for name, source in sources.items():
             session = Session(model)
@@ -69,4 +71,4 @@ def main(model_path, draft_path, kind, weights, threads, quick=False):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:6], quick="--quick" in sys.argv)
+    main(*sys.argv[1:7], quick="--quick" in sys.argv)
