@@ -200,6 +200,7 @@ def test_facts(server):
     assert server.post("/detokenize", tokens=ids)["content"] == "Once"
     status, metrics = server.ask("GET", "/metrics")
     assert status == 200 and 'tarn_requests_total{model="fortunes"}' in metrics
+    assert 'tarn_draft_tokens_accepted_total{model="fortunes"} 0' in metrics
 
 
 def test_sessions_outlive_the_server(tmp_path):

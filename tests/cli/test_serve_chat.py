@@ -196,6 +196,7 @@ def test_a_forced_call_in_a_stream(servers):
     answer = servers.post("/v1/responses", **body, tools=[tool], tool_choice=tool)
     (call,) = [one for one in answer["output"] if one["type"] == "function_call"]
     assert call["name"] == "now" and json.loads(call["arguments"]) == {}
+    assert answer["tools"] == [tool] and answer["tool_choice"] == tool
 
 
 def test_one_call_of_several(servers):

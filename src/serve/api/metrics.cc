@@ -76,6 +76,10 @@ std::string MetricsText(const Service& service) {
           [](const S& s, const H&) { return s.prompt_computed; });
   counter("text_tokens_total", "Tokens written.",
           [](const S& s, const H&) { return s.text_tokens; });
+  counter("draft_tokens_total", "Draft tokens read (--speculate).",
+          [](const S& s, const H&) { return s.drafted; });
+  counter("draft_tokens_accepted_total", "Draft tokens that were right.",
+          [](const S& s, const H&) { return s.accepted; });
   counter("steps_total", "Calls of the model.",
           [](const S& s, const H&) { return s.steps; });
   counter("step_sequences_total", "Sequences in all calls of the model.",

@@ -14,6 +14,14 @@ class ResponseReply final : public AnswerReply {
  public:
   using AnswerReply::AnswerReply;
 
+  /// Before it is sent: what a response says again of its request.
+  void Repeat(const JsonObject& request) {
+    for (const char* key : {"instructions", "parallel_tool_calls",
+                            "tool_choice", "tools", "metadata"}) {
+      if (request.Has(key)) asked_[key] = *request.Find(key);
+    }
+  }
+
  private:
   Json Part(const std::string& text) const {
     return {{"type", "output_text"},
@@ -28,23 +36,25 @@ class ResponseReply final : public AnswerReply {
             {"content", content}};
   }
   Json Base(const char* status, const Json& output) const {
-    return {{"id", "resp_" + id_},
-            {"object", "response"},
-            {"created_at", created_},
-            {"status", status},
-            {"error", nullptr},
-            {"incomplete_details", nullptr},
-            {"instructions", nullptr},
-            {"model", model_.name},
-            {"output", output},
-            {"parallel_tool_calls", true},
-            {"temperature", options_.sequence.sampler.temperature},
-            {"tool_choice", "auto"},
-            {"tools", Json::array()},
-            {"top_p", options_.sequence.sampler.top_p},
-            {"max_output_tokens", options_.max_tokens},
-            {"metadata", Json::object()},
-            {"usage", nullptr}};
+    Json all = {{"id", "resp_" + id_},
+                {"object", "response"},
+                {"created_at", created_},
+                {"status", status},
+                {"error", nullptr},
+                {"incomplete_details", nullptr},
+                {"instructions", nullptr},
+                {"model", model_.name},
+                {"output", output},
+                {"parallel_tool_calls", true},
+                {"temperature", options_.sequence.sampler.temperature},
+                {"tool_choice", "auto"},
+                {"tools", Json::array()},
+                {"top_p", options_.sequence.sampler.top_p},
+                {"max_output_tokens", options_.max_tokens},
+                {"metadata", Json::object()},
+                {"usage", nullptr}};
+    all.update(asked_);
+    return all;
   }
   Json Finished() const {
     const ReplyChoice& choice = choices_.front();
@@ -127,6 +137,7 @@ class ResponseReply final : public AnswerReply {
   Json Whole() override { return Finished(); }
 
   int64_t sequence_ = 0;
+  Json asked_ = Json::object();
 };
 
 // Parts of the newer interface by the names of the older one.
@@ -245,6 +256,7 @@ std::vector<Route> ResponseRoutes(std::shared_ptr<Service> service) {
         FitBudget(prompts, model, options);
         auto reply = std::make_shared<ResponseReply>(model, options, response,
                                                      std::move(prompt.answer));
+        reply->Repeat(body);
         SubmitAll(model, reply, std::move(prompts), options, SpaceOf(request));
       });
   return {{"POST", "/v1/responses", handler}};
