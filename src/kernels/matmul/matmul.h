@@ -46,8 +46,8 @@ void PackedMatMul(const float* x, int64_t x_stride, int64_t rows,
                   Executor& executor,
                   MatMulFinish finish = MatMulFinish::kStore);
 
-/// Panels [panel_begin, panel_end) of such a product, on the calling thread: the
-/// share of one worker of a Team. Only their outputs are written. What this
+/// Panels [panel_begin, panel_end) of such a product, on the calling thread:
+/// the share of one worker of a Team. Only their outputs are written. What this
 /// thread reads `next` (null: nothing) is prefetched in time. Arguments are not
 /// checked.
 void PackedPanelMatMul(const float* x, int64_t x_stride, int64_t rows,
