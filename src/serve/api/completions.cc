@@ -27,6 +27,10 @@ class CompletionReply final : public Reply {
     for (const Json& row : rows) {
       lists["tokens"].push_back(row["token"]);
       lists["token_logprobs"].push_back(row["logprob"]);
+      if (row["top_logprobs"].is_null()) {  // the first token of a prompt
+        lists["top_logprobs"].push_back(nullptr);
+        continue;
+      }
       Json top = Json::object();
       for (const Json& one : row["top_logprobs"]) {
         top[one["token"].get<std::string>()] = one["logprob"];
@@ -93,13 +97,14 @@ void SubmitAll(ServedModel& model, const std::shared_ptr<Reply>& reply,
   std::vector<TextRequest> requests;
   for (std::vector<int32_t>& prompt : prompts) {
     TextRequest request;
+    request.score_prompt = options.echo && options.top_logprobs;
+    request.sink = reply->SinkFor(request.ticket, prompt);
     request.prompt = std::move(prompt);
     request.options = options.sequence;
     request.max_tokens = options.max_tokens;
     request.choices = options.choices;
     request.cache_prompt = options.cache_prompt;
     request.space = space;
-    request.sink = reply->SinkFor(request.ticket);
     requests.push_back(std::move(request));
   }
   model.scheduler->Submit(std::move(requests));
@@ -110,7 +115,7 @@ std::vector<Route> CompletionRoutes(std::shared_ptr<Service> service) {
       service, [service](const JsonObject& body, const Request& request,
                          const PathArguments&, Response& response) {
         ServedModel& model = service->Find(body.FindText("model"));
-        TextOptions options = ReadTextOptions(body, model);
+        TextOptions options = ReadTextOptions(body, model, true);
         ReadConstraint(body, model, options);
         std::vector<std::vector<int32_t>> prompts = ReadPrompts(body, model);
         FitBudget(prompts, model, options);

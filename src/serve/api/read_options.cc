@@ -25,7 +25,6 @@ void RefuseUnsupported(const JsonObject& request) {
   };
   const std::pair<const char*, json> rows[] = {
       {"suffix", ""},
-      {"echo", false},
       {"audio", nullptr},
       {"modalities", json::array({"text"})},
       {"functions", json::array()},
@@ -189,8 +188,8 @@ std::optional<int64_t> ReadLogprobs(const JsonObject& request) {
 
 }  // namespace
 
-TextOptions ReadTextOptions(const JsonObject& request,
-                            const ServedModel& model) {
+TextOptions ReadTextOptions(const JsonObject& request, const ServedModel& model,
+                            bool may_echo) {
   RefuseUnsupported(request);
   TextOptions options;
   SequenceOptions& sequence = options.sequence;
@@ -213,6 +212,10 @@ TextOptions ReadTextOptions(const JsonObject& request,
   }
   options.cache_prompt = request.FindFlag("cache_prompt").value_or(true);
   options.return_tokens = request.FindFlag("return_tokens").value_or(false);
+  options.echo = request.FindFlag("echo").value_or(false);
+  if (options.echo && !may_echo) {
+    throw UnsupportedParameter(request.At("echo"), "false");
+  }
   options.top_logprobs = ReadLogprobs(request);
   return options;
 }

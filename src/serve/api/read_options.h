@@ -37,15 +37,17 @@ struct TextOptions {
   int64_t choices = 1;
   bool stream = false, include_usage = false;
   bool cache_prompt = true, return_tokens = false;
+  bool echo = false;  // completions: the prompt comes before the text
   /// Log-probabilities of each token, with those of as many alternatives.
   std::optional<int64_t> top_logprobs;
 };
 
 /// Reads the fields that chat, completions and sessions share. Stop tokens are
 /// those of the model's directory, unless `ignore_eos`. Throws FormatError and
-/// UnsupportedParameter, both with the field's path.
-TextOptions ReadTextOptions(const JsonObject& request,
-                            const ServedModel& model);
+/// UnsupportedParameter, both with the field's path. may_echo: whether `echo`
+/// has an effect here.
+TextOptions ReadTextOptions(const JsonObject& request, const ServedModel& model,
+                            bool may_echo = false);
 
 /// The grammar that a request wants of its text: response_format, json_schema,
 /// grammar (GBNF) or regex, at most one of them. After the stop tokens are all

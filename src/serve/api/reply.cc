@@ -40,6 +40,14 @@ double PerToken(int64_t count, double ms) {
   return count > 0 ? ms / static_cast<double>(count) : 0;
 }
 
+std::vector<int> BytesOf(std::string_view text) {
+  std::vector<int> numbers;
+  for (const char byte : text) {
+    numbers.push_back(static_cast<unsigned char>(byte));
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::string SafeText(std::string_view bytes) {
@@ -52,6 +60,9 @@ class ReplySink final : public TextSink {
   ReplySink(std::shared_ptr<Reply> reply, size_t first)
       : reply_(std::move(reply)), first_(first) {}
   void Started() override { reply_->Started(); }
+  void PromptToken(const TokenEvent& token) override {
+    reply_->PromptToken(first_, token);
+  }
   void Token(const TokenEvent& token) override { reply_->Token(first_, token); }
   void End(const ChoiceEnd& end) override { reply_->End(first_, end); }
   void Done(const TextUsage& usage) override { reply_->Done(usage); }
@@ -69,9 +80,13 @@ Reply::Reply(ServedModel& model, TextOptions options, Response response)
       id_(RandomId()),
       created_(SecondsSinceEpoch()) {}
 
-std::unique_ptr<TextSink> Reply::SinkFor(std::shared_ptr<Ticket> ticket) {
+std::unique_ptr<TextSink> Reply::SinkFor(std::shared_ptr<Ticket> ticket,
+                                         std::span<const int32_t> prompt) {
   const size_t first = choices_.size();
   choices_.resize(first + static_cast<size_t>(options_.choices));
+  if (options_.echo) {
+    for (size_t i = first; i < choices_.size(); ++i) Echo(choices_[i], prompt);
+  }
   // The client goes away: nothing more is computed for it.
   response_.OnGone([ticket] { ticket->Cancel(); });
   tickets_.push_back(std::move(ticket));
@@ -106,19 +121,44 @@ void Reply::OnBytes(ReplyChoice& choice, std::string_view bytes) {
 
 void Reply::OnLast(ReplyChoice&) {}
 
+// The prompt as the beginning of a choice. Nothing comes before its first
+// token, which has no probability.
+void Reply::Echo(ReplyChoice& choice, std::span<const int32_t> prompt) {
+  for (const int32_t token : prompt) {
+    model_.loaded.tokenizer.Decode(token, choice.text);
+  }
+  choice.unsent_text = choice.text;
+  if (!options_.top_logprobs || prompt.empty()) return;
+  std::string bytes;
+  model_.loaded.tokenizer.Decode(prompt.front(), bytes);
+  choice.logprobs.push_back({{"token", SafeText(bytes)},
+                             {"logprob", nullptr},
+                             {"bytes", BytesOf(bytes)},
+                             {"top_logprobs", nullptr}});
+  if (options_.stream) choice.unsent_logprobs = choice.logprobs;
+}
+
+void Reply::PromptToken(size_t first, const TokenEvent& token) {
+  if (over_ || !options_.top_logprobs) return;
+  std::string bytes;
+  model_.loaded.tokenizer.Decode(token.id, bytes);
+  const Json row = LogprobOf(token, bytes);
+  for (int64_t i = 0; i < options_.choices; ++i) {
+    ReplyChoice& choice = choices_[first + static_cast<size_t>(i)];
+    if (options_.stream) choice.unsent_logprobs.push_back(row);
+    choice.logprobs.push_back(row);
+  }
+}
+
 Json Reply::LogprobOf(const TokenEvent& token, std::string_view bytes) {
   const auto vocab = static_cast<size_t>(model_.loaded.tokenizer.vocab_size());
   const TokenProbs probs =
       TokenProbsOf(token.logits.first(std::min(vocab, token.logits.size())),
                    token.id, *options_.top_logprobs);
   const auto row = [&](const TokenProb& one, std::string_view text) {
-    std::vector<int> numbers;
-    for (const char byte : text) {
-      numbers.push_back(static_cast<unsigned char>(byte));
-    }
     return Json{{"token", SafeText(text)},
                 {"logprob", std::max(one.logprob, -9999.0f)},
-                {"bytes", numbers}};
+                {"bytes", BytesOf(text)}};
   };
   Json all = row(probs.token, bytes);
   all["top_logprobs"] = Json::array();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,7 +50,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
   virtual ~Reply() = default;
 
   /// A sink for one prompt's request, whose choices are numbered on.
-  std::unique_ptr<TextSink> SinkFor(std::shared_ptr<Ticket> ticket);
+  std::unique_ptr<TextSink> SinkFor(std::shared_ptr<Ticket> ticket,
+                                    std::span<const int32_t> prompt = {});
 
  protected:
   /// Splits a text into its parts; the default has text alone.
@@ -82,6 +84,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
  private:
   friend class ReplySink;
   void Started();
+  void Echo(ReplyChoice& choice, std::span<const int32_t> prompt);
+  void PromptToken(size_t first, const TokenEvent& token);
   void Token(size_t first, const TokenEvent& token);
   void End(size_t first, const ChoiceEnd& end);
   void Done(const TextUsage& usage);

@@ -17,6 +17,8 @@ constexpr int64_t kLeastPromptTokens = 16;
 constexpr int64_t kFirstPromptTokens = 64;
 // The largest block that one call of the model runs without the lock.
 constexpr int64_t kMostPromptTokens = 2048;
+// Logits of a prompt that is told, in a step: 16 MiB.
+constexpr int64_t kScoredFloats = int64_t{4} << 20;
 // Tokens of a step of one text, guesses included.
 constexpr int64_t kMostGuessed = 64;
 
@@ -54,6 +56,7 @@ struct Scheduler::Active {
   std::vector<std::unique_ptr<Session>> own;  // sessions of its choices
   std::vector<Choice> choices;        // one until the prompt has been read
   std::unique_ptr<Embedder> vectors;  // of a request for them; it has no choice
+  std::vector<float> prompt_logits;   // of a step, where the prompt is told
   int64_t began_at = 0;               // position of a held session
   bool reading = true;                // the prompt
   bool told_token = false;
@@ -281,7 +284,10 @@ void Scheduler::Start(Active& active) {
       active.own.push_back(
           std::make_unique<Session>(model_, options_.snapshots));
       session = active.own.back().get();
-      if (request.cache_prompt) {
+      if (request.score_prompt) {
+        active.prompt_logits.resize(
+            static_cast<size_t>(ScoredTokens() * model_.model.n_outputs()));
+      } else if (request.cache_prompt) {
         const int64_t known = cache_.Restore(request.space, prompt, *session);
         active.usage.cached_tokens = known;
         active.usage.prompt_tokens = known;
@@ -422,6 +428,9 @@ void Scheduler::RunStep() {
       VectorJobsDone(active);
       continue;
     }
+    if (active.reading && active.request.score_prompt) {
+      TellPrompt(active, jobs[i]);
+    }
     whose[i].second->JobDone(jobs[i], jobs.size() == 1 ? took : 0);
     if (active.reading && whose[i].second->pending().empty()) {
       PromptDone(active);
@@ -445,9 +454,32 @@ int64_t Scheduler::AddPromptJobs(
   }
   if (active.choices.empty()) return 0;
   Session& session = *active.choices[0].session;
+  const bool scores = active.request.score_prompt;
+  if (scores) budget = std::min(budget, ScoredTokens());
   jobs.push_back(session.NextJob(budget));
+  if (scores) {
+    jobs.back().logits = active.prompt_logits.data();
+    jobs.back().all_logits = true;
+  }
   whose.push_back({&active, &session});
   return static_cast<int64_t>(jobs.back().tokens.size());
+}
+
+// Tokens of a told prompt in a step.
+int64_t Scheduler::ScoredTokens() const {
+  return std::max<int64_t>(kScoredFloats / model_.model.n_outputs(), 1);
+}
+
+// The tokens that follow those of a job that has run.
+void Scheduler::TellPrompt(Active& active, const Job& job) const {
+  const std::vector<int32_t>& prompt = active.request.prompt;
+  const auto at =
+      static_cast<size_t>(active.choices[0].session->position()) + 1;
+  const auto width = static_cast<size_t>(model_.model.n_outputs());
+  for (size_t i = 0; i < job.tokens.size() && at + i < prompt.size(); ++i) {
+    active.request.sink->PromptToken(
+        {0, prompt[at + i], {}, {job.logits + i * width, width}});
+  }
 }
 
 // Called for each of its jobs; the first call takes them all.

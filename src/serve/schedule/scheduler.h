@@ -108,6 +108,8 @@ class Scheduler {
   int64_t AddPromptJobs(Active& active, int64_t budget, std::vector<Job>& jobs,
                         std::vector<std::pair<Active*, Session*>>& whose);
   void VectorJobsDone(Active& active);
+  int64_t ScoredTokens() const;
+  void TellPrompt(Active& active, const Job& job) const;
 
   const LoadedModel& model_;
   const SchedulerOptions options_;

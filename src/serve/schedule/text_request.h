@@ -55,6 +55,9 @@ class TextSink {
   /// Of a request for vectors, before Done; not where it was cancelled.
   /// [inputs, d_model]
   virtual void Vectors(const std::vector<float>&) {}
+  /// Of a request with `score_prompt`, each token of the prompt but the first,
+  /// before the first Token. `text` is empty.
+  virtual void PromptToken(const TokenEvent&) {}
   virtual void Token(const TokenEvent& token) = 0;
   virtual void End(const ChoiceEnd& end) = 0;
   virtual void Done(const TextUsage& usage) = 0;
@@ -95,6 +98,9 @@ struct TextRequest {
   int64_t choices = 1;  // each draws from its own stream; 1 with a session
   std::string space;    // what is cached of it is found in this space alone
   bool cache_prompt = true;
+  /// Tells the prompt's tokens with the logits before each, so that all of it
+  /// is computed; not with a session.
+  bool score_prompt = false;
   /// Continues this one instead of a new session; it must rest.
   std::shared_ptr<HeldSession> session;
   /// What becomes of the session when the client goes away: it stays at the
