@@ -9,6 +9,7 @@ import quality_models
 import quality_page
 import quality_sides
 import quality_sums as sums
+import report
 
 
 def logits_of(text, sharpness=0.0, vocab=256):
@@ -96,6 +97,11 @@ def test_a_way_that_is_there_is_not_measured_again(tmp_path, capsys):
 def test_sizes_fill_blocks_of_256():
     assert all(size.d_model % 256 == 0 for size in quality_models.SIZES.values())
     assert set(quality_models.FOR_LLAMA) < set(quality_models.KINDS)
+
+
+def test_the_report_of_times_leaves_the_results_out(tmp_path):
+    (tmp_path / quality.RESULTS.name).write_text('{"sizes": {}}')
+    assert report._stored(tmp_path) == {}
 
 
 # --- Pages --------------------------------------------------------------------
