@@ -117,10 +117,10 @@ def main():
         found = measure(kind, options.size, size, train, held_out, options.threads)
         of = results["sizes"].setdefault(options.size, {"models": {}})
         of |= {"commit": commit(), "window": sums.WINDOW, "held_out_bytes": size.text}
-        of["training"] = {key: getattr(size, key) for key in ("steps", "seq_len", "batch")}
+        of["training"] = {key: getattr(size, key) for key in ("seq_len", "batch")}
         if not llama_process.missing():
             of["llama.cpp"] = sides.llama_version()
-        of["models"][kind] = found
+        of["models"][kind] = {"steps": models.steps(kind, size)} | found
         out.write_text(json.dumps(results, indent=1) + "\n")
 
 

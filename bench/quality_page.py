@@ -78,11 +78,17 @@ def short_table(of):
     names = list(of["models"])
     yield "| weights | " + " | ".join(names) + " |"
     yield "|---|" + "---|" * len(names)
-    ways = list(of["models"][names[0]]["tarn"])
+    ways = {way: None for model in of["models"].values() for way in model["tarn"]}
     for way in ways:
         found = (of["models"][name]["tarn"].get(way) for name in names)
         cells = [_added(one["run"])[0] if one else "" for one in found]
         yield f"| {way} | " + " | ".join(cells) + " |"
+
+
+def _pair(model, ours, theirs):
+    """tarn's facts and llama.cpp's; empty where one was not measured."""
+    pair = model.get("tarn", {}).get(ours), model.get("llama.cpp", {}).get(theirs)
+    return pair if all(pair) else ()
 
 
 def rival_table(of):
@@ -93,16 +99,18 @@ def rival_table(of):
     for theirs, ours in RIVALS:
         cells = []
         for name in names:
-            pair = of["models"][name]["tarn"][ours], of["models"][name]["llama.cpp"][theirs]
+            pair = _pair(of["models"][name], ours, theirs)
             bits = " / ".join(f"{one['bits_per_weight']:.2f}" for one in pair)
-            cells.append(f"{bits}: {' / '.join(_thousandths(one['run']) for one in pair)}")
+            apart = " / ".join(_thousandths(one["run"]) for one in pair)
+            cells.append(f"{bits}: {apart}" if pair else "")
         yield f"| {ours}, {theirs} | " + " | ".join(cells) + " |"
 
 
 def targets(of):
     """(measure, value, bound, aim) of each way, the worst of all models and texts."""
     for way, (most, aim) in BOUNDS.items():
-        found = [m["tarn"][way]["run"]["worst"] for m in of["models"].values()]
+        ways = (model["tarn"].get(way) for model in of["models"].values())
+        found = [one["run"]["worst"] for one in ways if one]
         yield f"{way}: bits per byte added", max(found), most, aim
 
 
@@ -110,15 +118,10 @@ def rivals(of):
     """(text, tarn's divergence over llama.cpp's, tarn's bits over its) of each model."""
     for theirs, ours in RIVALS:
         for name, model in of["models"].items():
-            if theirs not in model.get("llama.cpp", {}):
-                continue
-            a, b = model["tarn"][ours], model["llama.cpp"][theirs]
-            share = divergence(a["run"]) / divergence(b["run"])
-            yield f"{name}: {ours} against {theirs}", share, _bits_over(a, b)
-
-
-def _bits_over(a, b):
-    return a["bits_per_weight"] / b["bits_per_weight"]
+            for a, b in filter(None, [_pair(model, ours, theirs)]):
+                share = divergence(a["run"]) / divergence(b["run"])
+                bits = a["bits_per_weight"] / b["bits_per_weight"]
+                yield f"{name}: {ours} against {theirs}", share, bits
 
 
 def _met(value, most, aim):
@@ -131,9 +134,9 @@ def page(of):
     yield "\n".join(_HOW).format(window=of["window"], bytes=of["held_out_bytes"]) + "\n"
     training = of["training"]
     yield (
-        f"Models: {training['steps']:,} updates of {training['batch']} x {training['seq_len']} "
-        f"bytes of text. Peer: {of.get('llama.cpp', 'none')}, without an importance matrix; its "
-        "keys and values are float32.\n"
+        f"Models: updates of {training['batch']} x {training['seq_len']} bytes of text. "
+        f"Peer: {of.get('llama.cpp', 'none')}, without an importance matrix; its keys and "
+        "values are float32.\n"
     )
     yield "## Targets\n"
     yield "| measure | most | aim | measured | met |\n|---|---|---|---|---|"
@@ -145,7 +148,10 @@ def page(of):
     for name, model in of["models"].items():
         texts = ", ".join(f"{text} {bits:.4f}" for text, bits in model["float32"].items())
         yield f"\n## {name}\n"
-        yield f"{model['parameters']:,} parameters; float32, bits per byte: {texts}.\n"
+        yield (
+            f"{model['parameters']:,} parameters, {model['steps']:,} updates; float32, "
+            f"bits per byte: {texts}.\n"
+        )
         yield from model_table(model)
         types = _types(model)
         if types:

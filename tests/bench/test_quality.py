@@ -94,6 +94,15 @@ def test_a_way_that_is_there_is_not_measured_again(tmp_path, capsys):
     assert again.found == of.found and again.found["tarn"]["int8"]["run"]["worst"] < 0
 
 
+def test_pages_leave_out_what_was_not_measured():
+    of = results()
+    del of["sizes"][quality_page.SHOWN]["models"]["two"]["llama.cpp"]["Q4_K_M"]
+    del of["sizes"][quality_page.SHOWN]["models"]["one"]["tarn"]["int4"]
+    text, guide = pages(of)
+    assert "against Q4_K_M |" not in text and "against Q4_K_M, ends" in text
+    assert "| int4 in groups of 64, calibrated, Q4_K_M |  |" in guide
+
+
 def test_sizes_fill_blocks_of_256():
     assert all(size.d_model % 256 == 0 for size in quality_models.SIZES.values())
     assert set(quality_models.FOR_LLAMA) < set(quality_models.KINDS)
@@ -122,10 +131,21 @@ def results():
         way: facts(5.0, 0.02, 0.0004, types={"Q4_K": 3, "F32": 1}) for way in quality_sides.TYPES
     }
     models = {
-        "one": {"parameters": 4000, "float32": {"a": 2.5, "b": 2.25}, "tarn": tarn},
-        "two": {"parameters": 4000, "float32": {"a": 2.5}, "tarn": tarn, "llama.cpp": theirs},
+        "one": {
+            "parameters": 4000,
+            "steps": 12,
+            "float32": {"a": 2.5, "b": 2.25},
+            "tarn": dict(tarn),
+        },
+        "two": {
+            "parameters": 4000,
+            "steps": 12,
+            "float32": {"a": 2.5},
+            "tarn": tarn,
+            "llama.cpp": theirs,
+        },
     }
-    training = {"steps": 1200, "seq_len": 128, "batch": 8}
+    training = {"seq_len": 128, "batch": 8}
     size = {"window": 1024, "held_out_bytes": 2048, "training": training, "models": models}
     return {"sizes": {quality_page.SHOWN: size}}
 
