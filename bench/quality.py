@@ -86,6 +86,9 @@ def measure(kind, name, size, train, held_out, threads):
         file = sides.exported(model, folder / f"{kind}.gguf")
         for way in sides.TYPES:
             of.add("llama.cpp", way, lambda: sides.by_llama(file, way, held_out, threads))
+    for side, ways in (("tarn", sides.WAYS), ("llama.cpp", sides.TYPES)):
+        if side in of.found:
+            of.found[side] = {way: of.found[side][way] for way in ways if way in of.found[side]}
     return of.found
 
 

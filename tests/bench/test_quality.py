@@ -100,7 +100,7 @@ def test_pages_leave_out_what_was_not_measured():
     del of["sizes"][quality_page.SHOWN]["models"]["one"]["tarn"]["int4"]
     text, guide = pages(of)
     assert "against Q4_K_M |" not in text and "against Q4_K_M, ends" in text
-    assert "| int4 in groups of 64, calibrated, Q4_K_M |  |" in guide
+    assert "| int4 in groups of 64, calibrated / Q4_K_M |  |" in guide
 
 
 def test_sizes_fill_blocks_of_256():
@@ -169,7 +169,10 @@ def test_the_page_tells_which_targets_are_met():
 
 def test_the_page_compares_with_llama_cpp_where_it_ran():
     text, _ = pages(results())
-    assert "two: int4 in groups of 64, calibrated against Q4_K_M | 0.50x | 0.90x |" in text
+    assert (
+        "two: int4 in groups of 64, calibrated against Q4_K_M | +0.0040 / +0.0200 | 0.50x | 0.90x |"
+        in text
+    )
     assert "one: int4" not in text
     assert "Q4_K_M: 75 % Q4_K, 25 % F32" in text
     assert text.isascii()
@@ -179,7 +182,7 @@ def test_tables_replace_those_of_the_guide():
     _, guide = pages(results())
     assert guide.startswith("before\n") and guide.endswith("after\n") and "old" not in guide
     assert "| weights | one | two |" in guide
-    assert "| int8, Q8_0 | 8.25 / 5.00: 0.1 / 0.4 |" in guide
+    assert "| int8 / Q8_0 | 8.25 / 5.00: 0.1 / 0.4 |" in guide
     with pytest.raises(ValueError, match="want"):
         quality_page.texts(results(), "no tables")
 
