@@ -53,7 +53,8 @@ def divergence(run):
 def _added(run):
     """The largest change, as +0.0012, and its standard error."""
     text = max(run["added"], key=run["added"].get)
-    return f"{run['added'][text]:+.4f}", f"{run['error'][text]:.4f}"
+    added = round(run["added"][text], 4) + 0.0  # no -0
+    return f"{added:+.4f}", f"{run['error'][text]:.4f}"
 
 
 def _thousandths(run):

@@ -94,6 +94,11 @@ def test_a_way_that_is_there_is_not_measured_again(tmp_path, capsys):
     assert again.found == of.found and again.found["tarn"]["int8"]["run"]["worst"] < 0
 
 
+def test_small_gains_are_no_minus_zero():
+    values = run(-0.00002, 0.0) | {"added": {"a": -0.00002, "b": -0.00003}}
+    assert quality_page._added(values) == ("+0.0000", "0.0001")
+
+
 def test_pages_leave_out_what_was_not_measured():
     of = results()
     del of["sizes"][quality_page.SHOWN]["models"]["two"]["llama.cpp"]["Q4_K_M"]
