@@ -2,7 +2,7 @@
 form, and its quantiser. .venv-peers has both (scripts/bench_setup.sh).
 
     python bench/peer_llama_files.py convert FOLDER f32|bf16 FILE.gguf [FOLDER f32 FILE.gguf ...]
-    python bench/peer_llama_files.py quantise FILE.gguf q8_0|q4_0|q4_k_m OUT.gguf
+    python bench/peer_llama_files.py quantise FILE.gguf q8_0|q4_0|q4_k_m OUT.gguf [TYPE|own]
 
 Files have no tokenizer, as the directories that they are made of have none: texts are ids.
 Prints a line of JSON for each conversion, {"file": ..., "error": null or a text}.
@@ -17,7 +17,7 @@ import tempfile
 import traceback
 
 # The head, and a tied embedding with it, has the type of tarn's own: 8 bits, where the
-# quantiser would take 6.6 with Q4_0 and Q4_K_M.
+# quantiser would take 6.6 with Q4_0 and Q4_K_M. `own` leaves the choice to it.
 HEAD = "q8_0"
 
 
@@ -98,8 +98,8 @@ def convert(jobs):
     return well
 
 
-def quantise(file, kind, out):
-    """As llama-quantize with --output-tensor-type and --token-embedding-type."""
+def quantise(file, kind, out, ends=HEAD):
+    """As llama-quantize with --output-tensor-type and --token-embedding-type, or without."""
     import ctypes
 
     import llama_cpp.llama_cpp as c
@@ -110,8 +110,9 @@ def quantise(file, kind, out):
     params = c.llama_model_quantize_default_params()
     params.nthread = len(os.sched_getaffinity(0))
     params.ftype = getattr(c, f"LLAMA_FTYPE_MOSTLY_{kind.upper()}")
-    params.output_tensor_type = getattr(c, f"GGML_TYPE_{HEAD.upper()}")
-    params.token_embedding_type = params.output_tensor_type
+    if ends != "own":
+        params.output_tensor_type = getattr(c, f"GGML_TYPE_{ends.upper()}")
+        params.token_embedding_type = params.output_tensor_type
     code = c.llama_model_quantize(os.fsencode(file), os.fsencode(out), ctypes.byref(params))
     if code:
         raise SystemExit(f"llama_model_quantize: {file}: want 0, got {code}")

@@ -1,196 +1,129 @@
-"""What 8 and 4 bits cost: bits per byte of quantised models on held-out text.
+"""What 8 and 4 bits cost: bits per byte of quantised models on held-out text, tarn's next to
+llama.cpp's of the same models.
 
-    python bench/quality.py --size small|full [--only linear,gdn] [--machine NAME]
+    python bench/quality.py --size quick|small|full [--only linear,gdn] [--threads N]
+    python bench/quality.py --page        the tables of docs/quantisation.md from the results
 
 trains a byte-level model of each kind on one text, unless the folder of models has it,
-quantises it in every way of WAYS and measures all of them on texts that it has not seen.
-Everything that is finished is kept, so that a run may be stopped. The results are
+quantises it in every way of quality_sides.py and measures all of them on texts that it has
+not seen. What is finished is kept, so that a run may be stopped. The results are
 docs/benchmarks/quality.json, whatever machine they come from: the arithmetic of tarn's
 runtime is the same on all.
 
-Texts: Tiny Shakespeare and Wikitext-2 next to the checkout (../shared/data, or
-TARN_DATA), and the demonstration's, Debian's fortunes. Models: models/quality, or
-TARN_QUALITY_MODELS.
+Where the peers' Python has llama.cpp (scripts/bench_setup.sh), models in a form that it runs
+are exported as GGUF files in float32, and its quantiser makes the others of them. Models:
+models/quality, or TARN_QUALITY_MODELS.
 """
-
-from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
-import platform
 import subprocess
-import sys
-from dataclasses import dataclass
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-BUILD = pathlib.Path(os.environ.get("TARN_BUILD", str(ROOT / "build")))
-DATA = pathlib.Path(os.environ.get("TARN_DATA", str(ROOT.parent / "shared" / "data")))
-MODELS = pathlib.Path(os.environ.get("TARN_QUALITY_MODELS", str(ROOT / "models" / "quality")))
-FORTUNES = pathlib.Path("/usr/share/games/fortunes")
-RESULTS = ROOT / "docs" / "benchmarks" / "quality.json"
+import llama_process
+import quality_models as models
+import quality_page
+import quality_sides as sides
+import quality_sums as sums
 
-# Of each kind, the options of `tarn train`.
-KINDS = {
-    "linear": ["--attention", "linear"],
-    "gdn": ["--attention", "gdn"],
-    "mamba2": ["--attention", "mamba2"],
-    "rwkv7": ["--attention", "rwkv7", "--feed-forward", "channel-mix"],
-    "hybrid": ["--layers", "gdn,gdn,gdn,full", "--positions", "rotary"],
-}
-COMMON = [
-    "--norm-kind", "rms", "--tokenizer", "byte", "--seed", "1", "--sample-every", "0",
-    "--eval-every", "1000000", "--quiet",
-]  # fmt: skip
+RESULTS = models.ROOT / "docs" / "benchmarks" / "quality.json"
 
 
-@dataclass(frozen=True)
-class Size:
-    d_model: int
-    layers: int
-    seq_len: int
-    batch: int
-    steps: int
-    text: int  # bytes of each held-out text
+class Measured:
+    """The results of one model, kept in a file after each measurement."""
+
+    def __init__(self, path, held_out):
+        self.path, self.held_out = path, held_out
+        self.found = json.loads(path.read_text()) if path.exists() else {}
+        self._references = None
+
+    def _keep(self):
+        self.path.write_text(json.dumps(self.found, indent=1))
+
+    def reference(self, model, threads):
+        """The float32 model, with which the others are compared."""
+        if "float32" not in self.found:
+            facts = json.loads(sides.tarn("info", model, "--json"))
+            self.found["parameters"] = facts["parameters"]["total"]
+        self._of = lambda: sides.tarn_logits(model, self.held_out, threads)
+        if "float32" not in self.found:
+            self.found["float32"] = {
+                text: sums.rounded(sums.bits_per_byte(logits, self.held_out[text]))
+                for text, logits in self.references().items()
+            }
+            self._keep()
+
+    def references(self):
+        if self._references is None:
+            self._references = self._of()
+        return self._references
+
+    def add(self, section, way, make):
+        """Measures a way unless it is there. make() gives facts and {arithmetic: logits}."""
+        ways = self.found.setdefault(section, {})
+        if way in ways:
+            return
+        facts, runs = make()
+        bits = 8 * facts["tensor_bytes"] / self.found["parameters"]
+        facts["bits_per_weight"] = sums.rounded(bits, 3)
+        for arithmetic, logits in runs.items():
+            facts[arithmetic] = sums.compared(self.references(), logits, self.held_out)
+        ways[way] = facts
+        self._keep()
+        told = ", ".join(f"{one} {facts[one]['worst']:+.5f}" for one in runs)
+        print(f"  {section} {way}: {facts['bits_per_weight']:.2f} bits, {told}", flush=True)
 
 
-SIZES = {
-    "quick": Size(64, 4, 64, 4, 20, 4000),
-    "small": Size(192, 4, 128, 8, 1500, 60_000),
-    "full": Size(384, 8, 256, 16, 6000, 200_000),
-}
-# How a model is quantised: options of `tarn quantize`; `*` stands for the calibration text.
-WAYS = {
-    "int8": ["--weights", "int8"],
-    "int8 calibrated": ["--weights", "int8", "--calibrate", "*"],
-    "int4": ["--weights", "int4"],
-    "int4 calibrated": ["--weights", "int4", "--calibrate", "*"],
-    "int4 with minimum": ["--weights", "int4", "--minimum"],
-    "int4 with minimum, calibrated": ["--weights", "int4", "--minimum", "--calibrate", "*"],
-    "int4 in groups of 64, calibrated": ["--weights", "int4", "--group", "64", "--calibrate", "*"],
-}
+def measure(kind, name, size, train, held_out, threads):
+    model = models.trained(kind, name, size, train, threads)
+    folder = models.FOLDER / name
+    of = Measured(folder / f"{kind}.json", held_out)
+    of.reference(model, threads)
+    print(f"{kind}: {of.found['float32']}", flush=True)
+    for way in sides.WAYS:
+        of.add("tarn", way, lambda: sides.by_tarn(model, way, train, held_out, threads))
+    if kind in models.FOR_LLAMA and not llama_process.missing():
+        file = sides.exported(model, folder / f"{kind}.gguf")
+        for way in sides.TYPES:
+            of.add("llama.cpp", way, lambda: sides.by_llama(file, way, held_out, threads))
+    for side, ways in (("tarn", sides.WAYS), ("llama.cpp", sides.TYPES)):
+        if side in of.found:
+            of.found[side] = {way: of.found[side][way] for way in ways if way in of.found[side]}
+    return of.found
 
 
-def tarn(*arguments: object) -> str:
-    done = subprocess.run(
-        [str(BUILD / "tarn"), *map(str, arguments)], capture_output=True, text=True, check=False
-    )
-    if done.returncode != 0:
-        sys.exit(f"tarn {' '.join(map(str, arguments))}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def texts(size: Size) -> tuple[pathlib.Path, dict[str, pathlib.Path]]:
-    """The text that models learn, and those that they have not seen, written once."""
-    folder = MODELS / "texts"
-    folder.mkdir(parents=True, exist_ok=True)
-    shakespeare = (DATA / "text-shakespeare" / "input.txt").read_bytes()
-    wikitext = DATA / "text-wikitext2"
-    learned = [
-        (wikitext / "wiki.valid.txt").read_bytes(),
-        shakespeare[: len(shakespeare) * 9 // 10],
-    ]
-    held_out = {
-        "shakespeare": shakespeare[len(shakespeare) * 9 // 10 :],
-        "wikitext-2": (wikitext / "wiki.test.txt").read_bytes(),
-    }
-    if FORTUNES.is_dir():
-        files = [p for p in sorted(FORTUNES.iterdir()) if p.suffix not in (".dat", ".u8")]
-        fortunes = b"".join(p.read_bytes() for p in files if p.is_file())
-        learned.append(fortunes[: len(fortunes) * 9 // 10])
-        held_out["fortunes"] = fortunes[len(fortunes) * 9 // 10 :]
-    # Calibration reads the beginning of a text: some of each, by turns.
-    piece = 4096
-    most = max(len(text) for text in learned)
-    mixed = b"".join(text[at : at + piece] for at in range(0, most, piece) for text in learned)
-    train = folder / "train.txt"
-    train.write_bytes(mixed)
-    paths = {}
-    for name, text in held_out.items():
-        paths[name] = folder / f"{name}-{size.text}.txt"
-        paths[name].write_bytes(text[: size.text])
-    return train, paths
-
-
-def trained(kind: str, name: str, size: Size, train: pathlib.Path) -> pathlib.Path:
-    folder = MODELS / name / kind
-    finished = folder / "finished"
-    if not finished.exists():
-        resume = ["--resume"] if (folder / "checkpoint").exists() else []
-        tarn(
-            "train", "--data", train, "--out", folder, "--d-model", size.d_model,
-            "--n-layers", size.layers, "--n-heads", size.d_model // 32, "--seq-len", size.seq_len,
-            "--batch", size.batch, "--steps", size.steps, *COMMON, *KINDS[kind], *resume,
-        )  # fmt: skip
-        finished.touch()
-    return folder
-
-
-def bits_per_byte(folder: pathlib.Path, path: pathlib.Path, *options: str) -> float:
-    return json.loads(tarn("eval", folder, path, "--json", *options))["bits_per_byte"]
-
-
-def measure(
-    kind: str, name: str, size: Size, train: pathlib.Path, held_out: dict[str, pathlib.Path]
-) -> dict:
-    model = trained(kind, name, size, train)
-    kept = MODELS / name / f"{kind}.json"
-    result = json.loads(kept.read_text()) if kept.exists() else {}
-    if not result:
-        facts = json.loads(tarn("info", model, "--json"))
-        result = {
-            "parameters": facts["parameters"]["total"],
-            "weight_bytes": {"float32": facts["weight_bytes"]},
-            "bits_per_byte": {
-                text: {"float32": bits_per_byte(model, path)} for text, path in held_out.items()
-            },
-        }
-    for way, options in WAYS.items():
-        if way in result["weight_bytes"]:
-            continue
-        out = MODELS / name / f"{kind}-quantised"
-        given = [str(train) if option == "*" else option for option in options]
-        tarn("quantize", model, "--out", out, "--overwrite", *given)
-        for text, path in held_out.items():
-            result["bits_per_byte"][text][way] = bits_per_byte(out, path)
-        result["weight_bytes"][way] = json.loads(tarn("info", out, "--json"))["weight_bytes"]
-        kept.write_text(json.dumps(result, indent=1))
-        worst = max(v[way] - v["float32"] for v in result["bits_per_byte"].values())
-        print(f"{kind}, {way}: at most {worst:+.5f} bits per byte", flush=True)
-    kept.write_text(json.dumps(result, indent=1))
-    return result
-
-
-def commit() -> str:
-    done = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
+def commit():
+    words = ["git", "-C", str(models.ROOT), "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(words, capture_output=True, text=True)
     return done.stdout.strip() or "unknown"
 
 
-def main() -> None:
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--size", choices=SIZES, default="small")
-    parser.add_argument("--only", default=",".join(KINDS), help="kinds, with commas")
+    parser.add_argument("--size", choices=models.SIZES, default="small")
+    parser.add_argument("--only", default=",".join(models.KINDS), help="kinds, with commas")
     parser.add_argument("--out", default=str(RESULTS), help="file of the results")
+    parser.add_argument("--threads", type=int, default=0, help="0: as many as there are cores")
+    parser.add_argument("--page", action="store_true", help="write the tables, measure nothing")
     options = parser.parse_args()
-    kinds = options.only.split(",")
-    for kind in kinds:
-        if kind not in KINDS:
-            parser.error(f"--only: want some of {', '.join(KINDS)}, got {kind!r}")
-    size = SIZES[options.size]
-    train, held_out = texts(size)
     out = pathlib.Path(options.out)
     results = json.loads(out.read_text()) if out.exists() else {"sizes": {}}
+    if options.page:
+        return quality_page.write(results)
+    kinds = options.only.split(",")
     for kind in kinds:
-        models = results["sizes"].setdefault(options.size, {"models": {}})
-        models |= {
-            "machine": platform.machine(),
-            "commit": commit(),
-            "training": {key: getattr(size, key) for key in ("steps", "seq_len", "batch")},
-        }
-        models["models"][kind] = measure(kind, options.size, size, train, held_out)
+        if kind not in models.KINDS:
+            parser.error(f"--only: want some of {', '.join(models.KINDS)}, got {kind!r}")
+    size = models.SIZES[options.size]
+    train, held_out = models.texts(size)
+    for kind in kinds:
+        found = measure(kind, options.size, size, train, held_out, options.threads)
+        of = results["sizes"].setdefault(options.size, {"models": {}})
+        of |= {"commit": commit(), "window": sums.WINDOW, "held_out_bytes": size.text}
+        of["training"] = {key: getattr(size, key) for key in ("seq_len", "batch")}
+        if not llama_process.missing():
+            of["llama.cpp"] = sides.llama_version()
+        of["models"][kind] = {"steps": models.steps(kind, size)} | found
         out.write_text(json.dumps(results, indent=1) + "\n")
 
 

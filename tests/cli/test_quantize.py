@@ -209,16 +209,26 @@ def gptq(weights, tensor, inputs):
     return codes
 
 
+def spread(text, count=16384, run=512):
+    """Runs from all over a text, evenly spaced, or all of it."""
+    if len(text) <= count:
+        return text
+    runs = count // run
+    begins = [i * (len(text) - run) // (runs - 1) for i in range(runs)]
+    return np.concatenate([text[begin : begin + run] for begin in begins])
+
+
+@pytest.mark.parametrize("times", [1, 10])
 @pytest.mark.parametrize("options", [["--weights", "int4"], ["--weights", "int8", "--group", "32"],
                                      ["--weights", "int4", "--group", "32", "--minimum"]])  # fmt: skip
-def test_calibration_is_that_of_numpy(tarn, model, tmp_path, text, options):
-    folder, config, given = model
-    out = tmp_path / "calibrated"
-    said = quantize(tarn, folder, "--out", out, "--calibrate", text, *options)
-    widest = max(config["d_model"], config["d_ff"], config["n_heads"] * config["d_value"])
-    assert f"calibrated with {8 * widest} tokens of {text}" in said
+def test_calibration_is_that_of_numpy(tarn, model, tmp_path, text, options, times):
+    folder, _, given = model
+    out, long = tmp_path / "calibrated", tmp_path / "long.txt"
+    long.write_bytes(text.read_bytes() + text.read_bytes().upper() * (times - 1))
+    tokens = spread(np.frombuffer(long.read_bytes(), np.uint8))
+    said = quantize(tarn, folder, "--out", out, "--calibrate", long, *options)
+    assert f"calibrated with {len(tokens)} tokens of {long}" in said
     tensors = read(out)
-    tokens = np.frombuffer(text.read_bytes()[: 8 * widest], np.uint8)
     x = tensors["value_embedding.weight"].values()[tokens].astype(np.float64)
     name = "layers.0.norm1"
     x = plain_model._layer_norm(x, given[name + ".weight"], given[name + ".bias"], 1e-5)

@@ -11,16 +11,22 @@
 #include "core/text.h"
 #include "kernels/matmul/weight_format.h"
 #include "runtime/model/supported.h"
+#include "runtime/quantise/spread_tokens.h"
 #include "runtime/weights/matrix_list.h"
 #include "weights/quantised/group_encodings.h"
 
 namespace tarn {
 namespace {
 
-// Tokens for each input of the widest matrix, and the most numbers in the rows
-// of all tokens: 1 GiB.
+// Tokens for each input of the widest matrix, the least tokens, since models of
+// narrow matrices gain from more, and the most numbers in the rows of all
+// tokens: 1 GiB.
 constexpr int64_t kTokensPerInput = 8;
+constexpr int64_t kLeastTokens = 16384;
 constexpr int64_t kMostNumbers = int64_t{1} << 28;
+// As many times as many tokens of a text are looked at, so that those that are
+// taken are not of its first subject alone.
+constexpr int64_t kTextTimes = 16;
 // Of matrices that need 8 bits where the others have fewer.
 constexpr GroupScheme kFineScheme = {8, 64, false};
 constexpr const char* kStoredWord = "stored";
@@ -189,18 +195,21 @@ Quantised QuantiseModel(const std::string& from, const std::string& dir,
       for (const ListedMatrix& matrix : matrices) {
         widest = std::max(widest, matrix.inputs);
       }
-      tokens = options.text(config, std::min(kMostNumbers / config.d_model,
-                                             kTokensPerInput * widest));
+      CalibrationText text;
+      text.sequence = options.sequence;
+      if (config.positions == Positions::kLearned) {
+        text.sequence = std::min(text.sequence, config.max_positions);
+      }
+      const int64_t count =
+          std::min(kMostNumbers / config.d_model,
+                   std::max(kTokensPerInput * widest, kLeastTokens));
+      tokens = SpreadTokens(options.text(config, kTextTimes * count), count,
+                            text.sequence);
+      text.tokens = tokens;
       quantised.calibration_tokens = tokens.size();
       TensorEncodings in_groups;
       for (const auto& [name, encoding] : encodings) {
         if (encoding->scheme != nullptr) in_groups[name] = encoding;
-      }
-      CalibrationText text;
-      text.tokens = tokens;
-      text.sequence = options.sequence;
-      if (config.positions == Positions::kLearned) {
-        text.sequence = std::min(text.sequence, config.max_positions);
       }
       calibration = std::make_unique<Calibration>(
           source,

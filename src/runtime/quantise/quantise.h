@@ -28,8 +28,9 @@ struct QuantiseOptions {
   /// The last rule that matches a matrix counts.
   std::vector<KeepRule> keep;
   int threads = 0;  // 0: DefaultThreads()
-  /// Tokens of a text for calibration, at most so many, which is 8 times the
-  /// inputs of the widest matrix or what has rows of 1 GiB; null: rounding to
+  /// Tokens of a text for calibration, at most so many, 16 times as many as are
+  /// taken from all over it (SpreadTokens): 8 for each input of the widest
+  /// matrix and at least 16,384, or what has rows of 1 GiB; null: rounding to
   /// nearest.
   std::function<std::vector<int32_t>(const ModelConfig& config, int64_t most)>
       text = nullptr;

@@ -385,7 +385,8 @@ TEST_F(QuantiseTest, CalibrationBringsLayersNearer) {
         options.threads = threads;
         options.sequence = 300;
         options.text = [&](const ModelConfig&, int64_t most) {
-          EXPECT_GE(most, 8 * 150);  // of the widest matrix
+          EXPECT_EQ(most,
+                    16 * 16384);  // more than 8 * 150 of the widest matrix
           return Text(config, 900);
         };
       });
