@@ -6,7 +6,6 @@ import os
 import pathlib
 import statistics
 import subprocess
-import sys
 
 import family_models
 import models
@@ -14,53 +13,65 @@ import native
 import results
 import runtime_api as runtime
 
-PROGRAMS = native.ROOT / "bench" / "wasm"
-# By what each side is called. SSE4 has vectors as wide as WebAssembly's.
-NATIVE = {"native, SSE4": "sse4", "native, AVX2": "avx2"}
+PROGRAM = native.ROOT / "bench" / "wasm" / "steps.js"
 WASM = "WebAssembly, node"
+# SSE4 has vectors as wide as WebAssembly's.
+TARGETS = ("SSE4", "AVX2")
 # Of the native rate on SSE4.
 LEAST = 0.7
 SECONDS = 0.5  # of a repeat, on the slower side
 
 
-class Side:
-    """A program that takes steps when it is told to."""
+class Wasm:
+    """The runtime under node, which takes steps when it is told to."""
 
-    def __init__(self, command, **environment):
+    target = "WASM"
+
+    def __init__(self, path, weights):
+        build = pathlib.Path(os.environ["TARN_WASM"]).resolve()
+        words = [PROGRAM, build, path, runtime.WEIGHTS[weights]]
         self._process = subprocess.Popen(
-            list(map(str, command)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | environment,
+            ["node", *map(str, words)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        self.facts = self._answer()
-        self.seconds, self.cpu = [], []
+        self.parameters = self._answer()["parameters"]
 
     def _answer(self):
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args}: it ended")
+            raise RuntimeError("bench/wasm/steps.js ended")
         return json.loads(line)
 
-    def take(self, steps):
+    def seconds(self, steps):
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
-        return self._answer()
+        return self._answer()["seconds"]
 
     def close(self):
         self._process.stdin.close()
         self._process.wait()
 
 
-def _sides(path, weights):
-    build = pathlib.Path(os.environ["TARN_WASM"]).resolve()
-    words = [PROGRAMS / "steps.js", build, path, runtime.WEIGHTS[weights]]
-    sides = {WASM: Side(["node", *words])}
-    for name, target in NATIVE.items():
-        command = [sys.executable, PROGRAMS / "steps.py", path, weights]
-        sides[name] = Side(command, TARN_FORCE_TARGET=target, OMP_NUM_THREADS="1")
-    return sides
+class Native:
+    """`tarn bench` on a SIMD target: the steps are warmed up and timed within it."""
+
+    def __init__(self, path, weights, target):
+        self.target = target
+        program = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build")) / "tarn"
+        words = "-p 0 -t 1 --batch 0 -r 1 -o json --weights".split()
+        self._command = [str(program), "bench", str(path), *words, weights]
+
+    def seconds(self, steps):
+        done = subprocess.run(
+            [*self._command, "-n", str(steps)],
+            env=os.environ | {"TARN_FORCE_TARGET": self.target},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return steps / json.loads(done.stdout)[0]["avg_ts"]
+
+    def close(self):
+        pass
 
 
 def _model(ctx, kind):
@@ -87,25 +98,24 @@ def measure(ctx):
 
 
 def _decode(table, ctx, kind, weights):
-    sides = _sides(_model(ctx, kind), weights)
+    path = _model(ctx, kind)
+    sides = {WASM: Wasm(path, weights)}
+    sides |= {f"native, {target}": Native(path, weights, target) for target in TARGETS}
+    taken = {name: [] for name in sides}
     try:
-        # The first turns also let the engine compile what it then runs.
-        for side in sides.values():
-            side.take(8)
-        slowest = max(side.take(8)["seconds"] for side in sides.values()) / 8
+        sides[WASM].seconds(64)  # the engine compiles what it then runs
+        slowest = max(side.seconds(8) for side in sides.values()) / 8
         steps = ctx.size(max(16, round(SECONDS / slowest)), 8)
         for _ in range(max(5, min(ctx.rounds, 9))):
-            for side in sides.values():
-                done = side.take(steps)
-                side.seconds.append(done["seconds"])
-                side.cpu.append(done["cpu"])
+            for name, side in sides.items():
+                taken[name].append(side.seconds(steps))
     finally:
         for side in sides.values():
             side.close()
-    parameters = sides[WASM].facts["parameters"]
+    parameters = sides[WASM].parameters
     model = f"{kind}, {parameters / 1e6:.0f} M, {weights}"
     for name, side in sides.items():
-        median = statistics.median(side.seconds)
+        median = statistics.median(taken[name])
         table.rows.append(
             {
                 "side": name,
@@ -113,25 +123,22 @@ def _decode(table, ctx, kind, weights):
                 "parameters": parameters,
                 "seq_len": steps,
                 "threads": 1,
-                "target": side.facts.get("target", "WASM"),
+                "target": side.target,
                 "tokens_per_s": steps / median,
                 "median_ms": median * 1e3,
-                "min_ms": min(side.seconds) * 1e3,
-                "repeats": len(side.seconds),
-                "cpu_per_wall": sum(side.cpu) / sum(side.seconds),
+                "min_ms": min(taken[name]) * 1e3,
+                "repeats": len(taken[name]),
                 "contended": False,
                 "valid": True,
             }
         )
-    ours = sides[WASM].seconds
-    for name, side in sides.items():
-        if name == WASM:
-            continue
-        ratio = statistics.median(n / w for n, w in zip(side.seconds, ours))
+    ours = taken[WASM]
+    for name in list(sides)[1:]:
+        ratio = statistics.median(n / w for n, w in zip(taken[name], ours))
         table.goal(
             f"{model}: WebAssembly, of the rate of {name}",
             results.at_least(LEAST) if "SSE4" in name else {},
             ratio,
             remark=f"{steps / statistics.median(ours):,.0f} tokens/s, "
-            f"{steps / statistics.median(side.seconds):,.0f} native",
+            f"{steps / statistics.median(taken[name]):,.0f} native",
         )
