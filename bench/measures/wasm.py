@@ -7,7 +7,6 @@ import pathlib
 import statistics
 import subprocess
 
-import family_models
 import models
 import native
 import results
@@ -74,31 +73,31 @@ class Native:
         pass
 
 
-def _model(ctx, kind):
-    if kind == "linear":
-        sizes = {"layers": 8, "width": 320, "heads": 5, "ff": 1280}
-        if ctx.quick:
-            sizes = {"layers": 1, "width": 32, "heads": 2, "ff": 64}
-        return models.model(f"wasm-{'quick' if ctx.quick else 'linear'}", **sizes)
-    return family_models.folder(kind, ctx.quick)
+SIZES = {
+    "small": {"layers": 8, "width": 320, "heads": 5, "ff": 1280},
+    "large": {"layers": 12, "width": 768, "heads": 12, "ff": 3072},
+}
+QUICK = {"layers": 1, "width": 32, "heads": 2, "ff": 64}
 
 
 def measure(ctx):
     table = results.Table(
         "wasm",
         "WebAssembly under node",
-        "One thread, batch 1, drawn weights. Each side is a process and they take turns, step "
-        "counts chosen so that a turn of the slowest takes half a second; medians of the repeats, "
-        "and of the ratios turn by turn.",
+        "Linear attention, drawn weights, one thread, batch 1. Each side is a process and they "
+        "take turns, so many steps that a turn of the slowest takes half a second; medians of "
+        "the repeats, and of the ratios turn by turn.",
     )
-    for kind in ("linear", "gdn"):
+    for name, sizes in SIZES.items():
+        path = models.model(
+            "wasm-quick" if ctx.quick else f"wasm-{name}", **(QUICK if ctx.quick else sizes)
+        )
         for weights in ("f32", "int8"):
-            _decode(table, ctx, kind, weights)
+            _decode(table, ctx, name, path, weights)
     return table
 
 
-def _decode(table, ctx, kind, weights):
-    path = _model(ctx, kind)
+def _decode(table, ctx, size, path, weights):
     sides = {WASM: Wasm(path, weights)}
     sides |= {f"native, {target}": Native(path, weights, target) for target in TARGETS}
     taken = {name: [] for name in sides}
@@ -113,7 +112,7 @@ def _decode(table, ctx, kind, weights):
         for side in sides.values():
             side.close()
     parameters = sides[WASM].parameters
-    model = f"{kind}, {parameters / 1e6:.0f} M, {weights}"
+    model = f"{size}, {parameters / 1e6:.0f} M, {weights}"
     for name, side in sides.items():
         median = statistics.median(taken[name])
         table.rows.append(
