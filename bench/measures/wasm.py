@@ -4,8 +4,10 @@ side a process, which take turns."""
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
+import time
 
 import models
 import native
@@ -18,6 +20,7 @@ WASM = "WebAssembly, node"
 TARGETS = ("SSE4", "AVX2")
 # Of the native rate on SSE4.
 LEAST = 0.7
+LEAST_SHARE = 0.95  # of a core; below it other work took turns too
 SECONDS = 0.5  # of a repeat, on the slower side
 
 
@@ -43,11 +46,19 @@ class Wasm:
     def seconds(self, steps):
         self._process.stdin.write(f"{steps}\n")
         self._process.stdin.flush()
-        return self._answer()["seconds"]
+        done = self._answer()
+        self.cpu_per_wall = done["cpu_per_wall"]
+        return done["seconds"]
 
     def close(self):
         self._process.stdin.close()
         self._process.wait()
+
+
+def _children():
+    """Processor time of the programs that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 class Native:
@@ -60,6 +71,7 @@ class Native:
         self._command = [str(program), "bench", str(path), *words, weights]
 
     def seconds(self, steps):
+        used, begin = _children(), time.perf_counter()
         done = subprocess.run(
             [*self._command, "-n", str(steps)],
             env=os.environ | {"TARN_FORCE_TARGET": self.target},
@@ -67,6 +79,8 @@ class Native:
             text=True,
             check=True,
         )
+        # Of the whole program: opening takes one thread as well.
+        self.cpu_per_wall = (_children() - used) / (time.perf_counter() - begin)
         return steps / json.loads(done.stdout)[0]["avg_ts"]
 
     def close(self):
@@ -100,7 +114,7 @@ def measure(ctx):
 def _decode(table, ctx, size, path, weights):
     sides = {WASM: Wasm(path, weights)}
     sides |= {f"native, {target}": Native(path, weights, target) for target in TARGETS}
-    taken = {name: [] for name in sides}
+    taken, shares = {name: [] for name in sides}, {name: [] for name in sides}
     try:
         sides[WASM].seconds(64)  # the engine compiles what it then runs
         slowest = max(side.seconds(8) for side in sides.values()) / 8
@@ -108,13 +122,14 @@ def _decode(table, ctx, size, path, weights):
         for _ in range(max(5, min(ctx.rounds, 9))):
             for name, side in sides.items():
                 taken[name].append(side.seconds(steps))
+                shares[name].append(side.cpu_per_wall)
     finally:
         for side in sides.values():
             side.close()
     parameters = sides[WASM].parameters
     model = f"{size}, {parameters / 1e6:.0f} M, {weights}"
     for name, side in sides.items():
-        median = statistics.median(taken[name])
+        median, share = statistics.median(taken[name]), statistics.median(shares[name])
         table.rows.append(
             {
                 "side": name,
@@ -127,7 +142,8 @@ def _decode(table, ctx, size, path, weights):
                 "median_ms": median * 1e3,
                 "min_ms": min(taken[name]) * 1e3,
                 "repeats": len(taken[name]),
-                "contended": False,
+                "cpu_per_wall": share,
+                "contended": share < LEAST_SHARE,
                 "valid": True,
             }
         )

@@ -1,5 +1,5 @@
 // A side of the measure `wasm`: opens a model in the WebAssembly runtime, then for each
-// line N of stdin takes N steps of one sequence from its beginning and prints the seconds.
+// line N of stdin takes N steps of one sequence from its beginning and prints how long they took.
 //
 //     node steps.js RUNTIME MODEL WEIGHTS        WEIGHTS: a number of TARN_WEIGHTS_*
 "use strict";
@@ -23,13 +23,14 @@ async function main() {
   console.log(JSON.stringify({ parameters: opened.parameters }));
   for await (const line of readline.createInterface({ input: process.stdin })) {
     tarn._tarn_state_reset(state, 0);
-    const steps = Number(line), begin = process.hrtime.bigint();
+    const steps = Number(line), used = process.cpuUsage(), begin = process.hrtime.bigint();
     for (let i = 0; i < steps; ++i) {
       const token = (7919 * i) % 256;
       if (tarn._tarn_step(opened.at, state, token, logits, 0) !== 0) throw new Error("step");
     }
     const seconds = Number(process.hrtime.bigint() - begin) / 1e9;
-    console.log(JSON.stringify({ seconds }));
+    const { user, system } = process.cpuUsage(used);
+    console.log(JSON.stringify({ seconds, cpu_per_wall: (user + system) / 1e6 / seconds }));
   }
 }
 
