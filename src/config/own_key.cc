@@ -1,6 +1,5 @@
 #include "config/own_key.h"
 
-
 #include "config/fields.h"
 #include "core/error.h"
 #include "core/numbers/number_text.h"
