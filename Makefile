@@ -12,7 +12,7 @@ OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers fuzz bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers wasm wasm-test fuzz bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,6 +77,16 @@ test-arm: ## Cross-compile for 64-bit Arm, kernel tests under qemu-user
 	@scripts/build.sh build-arm arm
 	@ctest --test-dir build-arm --output-on-failure -j $(JOBS)
 
+wasm: ## The runtime as WebAssembly and the playground, into build-wasm
+	@scripts/build_wasm.sh tarn_runtime_js playground
+
+wasm-test: wasm ## Its tests under node; against build/tarn where that is built
+	@scripts/build_wasm.sh wasm_tests
+	@ctest --test-dir build-wasm --output-on-failure -j $(JOBS)
+	@if [ -x $(BUILD)/tarn ] && [ -x .venv/bin/python ]; then \
+	  TARN_PROGRAM=$(BUILD)/tarn .venv/bin/python -B -m pytest -q -rs -p no:cacheprovider tests/wasm; \
+	else echo "wasm-test: no $(BUILD)/tarn to compare with: make build"; fi
+
 test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
 	@scripts/setup.sh --lean
 	@for preset in asan tsan; do \
@@ -120,4 +130,4 @@ format: ## clang-format and ruff over the tree
 	  $$python -m ruff check --quiet $(PYTHON_FOLDERS)
 
 clean: ## Remove build trees (keeps .venv and models)
-	@rm -rf build build-debug build-runtime build-asan build-tsan build-fuzz build-arm build-wheel build-wheel-runtime dist
+	@rm -rf build build-debug build-runtime build-asan build-tsan build-fuzz build-arm build-wasm build-wheel build-wheel-runtime dist

@@ -108,7 +108,7 @@ def names_of(args, parser):
     if args.all:
         return [name for name, one in measures.ALL.items() if not one.missing()]
     if args.kernels:
-        return [name for name, one in measures.ALL.items() if not one.peers]
+        return [n for n, one in measures.ALL.items() if not one.peers and not one.missing()]
     names = []
     for name in args.only.split(","):
         found = measures.named(name)

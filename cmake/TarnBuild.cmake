@@ -158,7 +158,7 @@ function(tarn_kernel_header target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized -Wno-maybe-uninitialized>)
 endfunction()
 
-if(TARN_BUILD_TESTS)
+if(TARN_BUILD_TESTS AND NOT TARN_WASM)
   # What every test without torch includes, compiled once. Flags must be those of
   # the tests: what is timed and counted is in the libraries, and assertions
   # compile in half the time at -O0.
@@ -174,7 +174,7 @@ endif()
 # tarn_tests(folder libraries...): one program for each *_test.cc, its cases
 # listed by ctest one by one.
 function(tarn_tests folder)
-  if(NOT TARN_BUILD_TESTS)
+  if(NOT TARN_BUILD_TESTS OR TARN_WASM)  # src/wasm has a program of many
     return()
   endif()
   file(GLOB found CONFIGURE_DEPENDS ${folder}/*_test.cc)

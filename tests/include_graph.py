@@ -50,6 +50,7 @@ ALLOWED = {
         "runtime",
     },
     "capi": {"core", "config", "kernels", "text", "runtime", "capi"},
+    "wasm": {"capi", "wasm"},
     "torch_ops": {"core", "config", "kernels", "weights", "importers", "torch_ops"},
     "torch_nn": {
         "core",

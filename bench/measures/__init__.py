@@ -70,6 +70,11 @@ ALL = (
         "hybrid_models": _own("transformers' own models", "hybrid_models"),
         "recurrent_classes": _own("each recurrent class of transformers", "recurrent_classes"),
         "speculation": _own("guesses read ahead of the draws", "speculation"),
+        "wasm": Measure(
+            "WebAssembly under node, against the native runtime",
+            "measures.wasm",
+            variables=("TARN_WASM",),
+        ),
         "llama_server": Measure(
             "a server beside llama-server",
             "measures.llama_server",

@@ -2,6 +2,7 @@
 
 - Pages that are no files of docs/: API reference, changelog, rules, and every
   file outside of docs/ that a page links to, under source/.
+- The playground, where `make wasm` has built it; its sources are no pages.
 - Links: in the tree they are relative paths, as a Git host follows them; here
   those that leave docs/ go to the pages made above.
 - Lists: a Git host's Markdown begins one without an empty line before it and
@@ -19,6 +20,7 @@ import c_headers
 from mkdocs.structure.files import File, Files
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PLAYGROUND = ROOT / "build-wasm/playground/index.html"
 # Files of the tree that are pages of the site: path, page.
 PAGES = {
     "README.md": "readme.md",
@@ -206,6 +208,12 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, page, content=text))
     worker = (ROOT / "scripts/docs/iframe-worker.js").read_text()
     files.append(File.generated(config, "assets/javascripts/iframe-worker.js", content=worker))
+    for file in [one for one in files if one.src_uri.startswith("playground/")]:
+        files.remove(file)
+    if PLAYGROUND.is_file():
+        files.append(
+            File.generated(config, "playground/index.html", content=PLAYGROUND.read_text())
+        )
 
     _origins.clear()
     for file in files.documentation_pages():
@@ -236,4 +244,6 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         return markdown
     if not origin.endswith(".md"):
         return markdown
+    if origin == "docs/playground.md" and PLAYGROUND.is_file():
+        markdown = markdown.replace("\n\n", "\n\n[Open it](playground/index.html).\n\n", 1)
     return site_lists(site_links(markdown, origin, page.file.src_uri))

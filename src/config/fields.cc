@@ -1,10 +1,10 @@
 #include "config/fields.h"
 
 #include <algorithm>
-#include <charconv>
 #include <type_traits>
 
 #include "config/bounds.h"
+#include "core/numbers/number_text.h"
 #include "core/overloaded.h"
 #include "core/text.h"
 
@@ -184,7 +184,7 @@ template <typename Number>
 bool ParseNumber(std::string_view text, Number& number) {
   Number parsed;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, parsed);
+  const auto [stop, error] = FromChars(text.data(), end, parsed);
   if (error != std::errc() || stop != end) return false;
   number = parsed;
   return true;

@@ -1,9 +1,8 @@
 #include "config/own_key.h"
 
-#include <charconv>
-
 #include "config/fields.h"
 #include "core/error.h"
+#include "core/numbers/number_text.h"
 #include "core/overloaded.h"
 #include "core/text.h"
 
@@ -23,7 +22,7 @@ template <typename Number>
 std::optional<OwnValue> NumberFrom(std::string_view text) {
   Number number;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  const auto [stop, error] = FromChars(text.data(), end, number);
   if (error != std::errc() || stop != end) return std::nullopt;
   return number;
 }
@@ -32,7 +31,7 @@ std::optional<OwnValue> NumberFrom(std::string_view text) {
 
 std::string RealText(double value) {
   char buffer[32];  // the shortest form of a double takes at most 24
-  const auto end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
+  const auto end = ToChars(buffer, buffer + sizeof(buffer), value).ptr;
   std::string text(buffer, end);
   // Keeps a real number real for readers that distinguish 1 from 1.0.
   if (text.find_first_of(".e") == text.npos) text += ".0";

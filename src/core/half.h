@@ -2,8 +2,9 @@
 // vector forms of their own; these serve files, tables and tests.
 #pragma once
 
-#include <bit>
 #include <cstdint>
+
+#include "core/numbers/bit_cast.h"
 
 namespace tarn {
 
@@ -19,13 +20,13 @@ constexpr uint32_t RoundShift(uint32_t x, int shift) {
 
 /// bfloat16 bits to float32: exact, NaN payloads kept.
 constexpr float BF16ToF32(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+  return BitCast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
 /// float32 to bfloat16 bits, to nearest, ties to even; overflow gives infinity,
 /// NaN stays NaN (quiet, sign and upper payload kept).
 constexpr uint16_t F32ToBF16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto bits = BitCast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) {
     return static_cast<uint16_t>(bits >> 16 | 0x0040);
   }
@@ -40,17 +41,17 @@ constexpr float F16ToF32(uint16_t bits) {
   const uint32_t mantissa = bits & 0x3ff;
   if (exponent == 0) {  // zero or subnormal: mantissa * 2^-24, exact in float32
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
-    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+    return BitCast<float>(sign | BitCast<uint32_t>(magnitude));
   }
   // 112 = 127 - 15, the difference of the biases; all ones stay all ones.
   const uint32_t wide = exponent == 0x1f ? 0xff : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | mantissa << 13);
+  return BitCast<float>(sign | wide << 23 | mantissa << 13);
 }
 
 /// float32 to float16 bits, to nearest, ties to even; from 65520 on infinity,
 /// below 2^-14 subnormal; NaN as in F32ToBF16.
 constexpr uint16_t F32ToF16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
+  const auto bits = BitCast<uint32_t>(value);
   const uint32_t sign = bits >> 16 & 0x8000;
   const uint32_t magnitude = bits & 0x7fffffff;
   uint32_t half;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "core/numbers/bit_cast.h"
+
 namespace tarn {
 namespace {
 
@@ -70,7 +72,7 @@ TEST_P(HalfFormats, InfinityAndEveryNaNStayThemselves) {
   }
   // A payload in the lower bits only must not turn into infinity.
   for (const uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fffffffu}) {
-    const uint16_t half = format_.narrow(std::bit_cast<float>(bits));
+    const uint16_t half = format_.narrow(BitCast<float>(bits));
     EXPECT_TRUE(std::isnan(format_.widen(half)));
     EXPECT_EQ(half >> 15, bits >> 31);
   }

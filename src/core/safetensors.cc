@@ -113,7 +113,8 @@ std::optional<Error> SafetensorsFile::Impl::LoadHeader(
   std::optional<uint64_t> data_bytes;
   if (source.size) data_bytes = *source.size - data_offset;
   return Parse(source.path,
-               {reinterpret_cast<const char*>(text.get()), length.value()},
+               {reinterpret_cast<const char*>(text.get()),
+                static_cast<size_t>(length.value())},
                data_bytes);
 }
 

@@ -1,12 +1,12 @@
 #include "weights/reversed_view.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "core/numbers/bit_cast.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -82,8 +82,8 @@ class Gathered final : public WeightSink {
  private:
   void Put(int64_t element, float number) {
     const auto at = static_cast<size_t>(element);
-    if (given_[at] && std::bit_cast<uint32_t>(numbers_[at]) !=
-                          std::bit_cast<uint32_t>(number)) {
+    if (given_[at] &&
+        BitCast<uint32_t>(numbers_[at]) != BitCast<uint32_t>(number)) {
       throw FormatError(
           StrCat("tensor ", Quoted(tensor_.name, 200), ", number ", element),
           "one value", StrCat(numbers_[at], " and ", number));

@@ -1,9 +1,9 @@
 #include "importers/gguf/keys.h"
 
-#include <charconv>
 #include <limits>
 #include <utility>
 
+#include "core/numbers/number_text.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -17,9 +17,9 @@ double ShortestDecimal(double value) {
   const float stored = static_cast<float>(value);
   if (static_cast<double>(stored) != value) return value;
   char text[32];
-  const char* end = std::to_chars(text, text + sizeof(text), stored).ptr;
+  const char* end = ToChars(text, text + sizeof(text), stored).ptr;
   double shortest = value;
-  std::from_chars(text, end, shortest);
+  FromChars(text, end, shortest);
   return shortest;
 }
 

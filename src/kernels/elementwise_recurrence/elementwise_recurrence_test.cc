@@ -281,7 +281,7 @@ TEST_P(ElementwiseRecurrenceTest, StepsInPlaceAndColumnsGiveTheBitsOfTheWhole) {
                                before.begin() + first + width);
       for (int64_t t = 0, run = 1; t < 70; t += run, run = run % 40 + 13) {
         run = std::min(run, 70 - t);
-        const auto part = [&](TensorView view) {
+        const auto part = [&, first = first, width = width](TensorView view) {
           view.data = view.Row(0, t, 0) + first * DTypeBytes(dtype);
           view.size[1] = run;
           view.size[3] = width;

@@ -404,7 +404,8 @@ TEST_P(MlstmTest, TheCellIsItsDefinition) {
   const std::vector<float> b_i = FloatsOf(p.b_i), b_f = FloatsOf(p.b_f);
   SerialExecutor serial;
   for (const auto& [begin, end] : {std::pair{0, 17}, std::pair{17, 50}}) {
-    const auto view = [&](std::vector<float>& x, int64_t width) {
+    const auto view = [&, begin = begin, end = end](std::vector<float>& x,
+                                                    int64_t width) {
       return TensorView::Dense(x.data() + begin * width, 1, end - begin, 1,
                                width);
     };

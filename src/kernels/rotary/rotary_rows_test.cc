@@ -1,6 +1,7 @@
 // Pairs as complex numbers in double, on every SIMD target.
 #include "kernels/rotary/rotary_rows.h"
 
+#include <array>
 #include <complex>
 
 #include "core/error.h"

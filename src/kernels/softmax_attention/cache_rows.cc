@@ -1,12 +1,12 @@
 #include "kernels/softmax_attention/cache_rows.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "core/half.h"
+#include "core/numbers/bit_cast.h"
 
 namespace tarn {
 namespace {
@@ -19,11 +19,11 @@ constexpr uint32_t kMagnitude = 0x7FFFFFFF, kInfinity = 0x7F800000;
 float ScaleOf(const float* x, int64_t count) {
   uint32_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
-    most = std::max(most, std::bit_cast<uint32_t>(x[i]) & kMagnitude);
+    most = std::max(most, BitCast<uint32_t>(x[i]) & kMagnitude);
   }
   if (most >= kInfinity) return std::numeric_limits<float>::quiet_NaN();
-  const float scale = std::bit_cast<float>(most) / kMostCode;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(scale) & 0xFFFFFF00u);
+  const float scale = BitCast<float>(most) / kMostCode;
+  return BitCast<float>(BitCast<uint32_t>(scale) & 0xFFFFFF00u);
 }
 
 void StoreBlock(const float* x, int64_t count, float* block) {

@@ -86,7 +86,9 @@ std::span<const DryBreakers::Breaker> DryBreakers::Of(int32_t head) const {
       std::lower_bound(breakers_.begin(), breakers_.end(), head, before);
   auto end = begin;
   while (end != breakers_.end() && end->head == head) ++end;
-  return {begin, end};
+  return std::span(breakers_).subspan(
+      static_cast<size_t>(begin - breakers_.begin()),
+      static_cast<size_t>(end - begin));
 }
 
 bool DryBreakers::IsBreaker(int32_t token) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "runtime/sampling/candidates.h"
@@ -35,7 +36,10 @@ class DryBreakers {
   struct Breaker {
     int32_t head;
     std::vector<int32_t> rest;
-    auto operator<=>(const Breaker&) const = default;
+    bool operator==(const Breaker&) const = default;
+    bool operator<(const Breaker& other) const {
+      return std::tie(head, rest) < std::tie(other.head, other.rest);
+    }
   };
   std::span<const Breaker> Of(int32_t head) const;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/numbers/number_text.h"
 #include "core/text.h"
 
 namespace tarn {
@@ -45,13 +46,14 @@ std::optional<LogitBias> BiasFrom(std::string_view text) {
   if (token.ec != std::errc() || token.ptr == end || *token.ptr != '=') {
     return std::nullopt;
   }
-  const std::string_view value(token.ptr + 1, end);
+  const std::string_view value =
+      text.substr(static_cast<size_t>(token.ptr + 1 - text.data()));
   if (value == "false") {
     bias.bias = -std::numeric_limits<float>::infinity();
     return bias;
   }
   const auto number =
-      std::from_chars(value.data(), value.data() + value.size(), bias.bias);
+      FromChars(value.data(), value.data() + value.size(), bias.bias);
   if (number.ec != std::errc() || number.ptr != end) return std::nullopt;
   return bias;
 }
@@ -106,7 +108,7 @@ std::vector<std::string> BiasWords(const SamplerOptions& options) {
   std::vector<std::string> words;
   for (const LogitBias& bias : options.logit_bias) {
     char number[32];  // the shortest form of a float takes fewer
-    const auto end = std::to_chars(number, number + sizeof(number), bias.bias);
+    const auto end = ToChars(number, number + sizeof(number), bias.bias);
     words.push_back(StrCat(bias.token, "=",
                            std::isinf(bias.bias)
                                ? std::string("false")

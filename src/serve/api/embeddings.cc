@@ -1,6 +1,5 @@
 // POST /v1/embeddings: texts as vectors.
 #include <array>
-#include <bit>
 #include <charconv>
 #include <cstdint>
 #include <optional>
@@ -9,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/numbers/bit_cast.h"
 #include "core/text.h"
 #include "serve/api/handle.h"
 #include "serve/api/routes.h"
@@ -31,7 +31,7 @@ std::string Base64OfFloats(std::span<const float> numbers) {
     bytes = 0;
   };
   for (const float number : numbers) {
-    const auto bits = std::bit_cast<uint32_t>(number);
+    const auto bits = BitCast<uint32_t>(number);
     for (int shift = 0; shift < 32; shift += 8) {
       held |= ((bits >> shift) & 255) << (16 - 8 * bytes);
       if (++bytes == 3) write(4);

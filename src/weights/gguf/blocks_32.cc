@@ -2,11 +2,11 @@
 // minimum, and a code for each number. ggml-quants.c: dequantize_row_q4_0 ...
 // d q is exact in float32 throughout: 11 bits of a float16 times 8 of a code.
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 
 #include "core/groups/group_scheme.h"
+#include "core/numbers/bit_cast.h"
 #include "weights/gguf/block_bytes.h"
 #include "weights/gguf/encodings.h"
 
@@ -143,9 +143,9 @@ struct Mxfp4Block {
                                            0, -1, -2, -3, -4, -6, -8, -12};
     const uint32_t x = block[0];
     // Below 2, a subnormal: 2^-128 and 2^-127.
-    const float d = x == 255 ? std::numeric_limits<float>::quiet_NaN()
-                             : std::bit_cast<float>(x < 2 ? 0x00200000u << x
-                                                          : (x - 1) << 23);
+    const float d =
+        x == 255 ? std::numeric_limits<float>::quiet_NaN()
+                 : BitCast<float>(x < 2 ? 0x00200000u << x : (x - 1) << 23);
     FromNibbles(block + 1, out,
                 [d](int q) { return d * static_cast<float>(kValues[q]); });
   }

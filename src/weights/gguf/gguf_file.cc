@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/files/file_bytes.h"
+#include "core/numbers/number_text.h"
 #include "core/text.h"
 #include "weights/gguf/gguf_header.h"
 
@@ -66,9 +66,9 @@ int64_t IntegerOf(const GgufValue& value, uint64_t i) {
 double DecimalOf(float number) {
   if (!std::isfinite(number)) return number;
   char text[32];
-  const char* end = std::to_chars(text, text + sizeof(text), number).ptr;
+  const char* end = ToChars(text, text + sizeof(text), number).ptr;
   double decimal = 0;
-  std::from_chars(text, end, decimal);
+  FromChars(text, end, decimal);
   return decimal;
 }
 

@@ -70,6 +70,8 @@ HWY_INLINE VI AddPairs(VI acc, VI w, VI x) {
   const int16x8_t b = vreinterpretq_s16_s32(x.raw);
   return hn::Add(acc, VI{vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(b)),
                                     vmull_high_s16(a, b))});
+#elif HWY_TARGET == HWY_WASM
+  return hn::Add(acc, VI{wasm_i32x4_dot_i16x8(w.raw, x.raw)});
 #else
   const auto low = [](VI v) HWY_ATTR {
     return hn::ShiftRight<16>(hn::ShiftLeft<16>(v));
@@ -82,7 +84,7 @@ HWY_INLINE VI AddPairs(VI acc, VI w, VI x) {
 // Bytes of each 32-bit lane as two 16-bit numbers: bytes 0 and 2, 1 and 3.
 HWY_INLINE VI EvenBytes(VI v) { return hn::And(v, hn::Set(DI(), 0x00FF00FF)); }
 HWY_INLINE VI OddBytes(VI v) {
-#if TARN_HAVE_PAIR_DOT
+#if TARN_HAVE_PAIR_DOT || HWY_TARGET == HWY_WASM
   const hn::Repartition<uint16_t, DF> d16;
   return hn::BitCast(DI(), hn::ShiftRight<8>(hn::BitCast(d16, v)));
 #else

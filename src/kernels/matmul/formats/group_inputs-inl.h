@@ -11,12 +11,12 @@
 #define TARN_KERNELS_MATMUL_GROUP_INPUTS_INL_H_
 #endif
 
-#include <bit>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
 #include "core/groups/group_scheme.h"
+#include "core/numbers/bit_cast.h"
 #include "hwy/highway.h"
 #include "kernels/matmul/formats/group_dots-inl.h"
 
@@ -47,8 +47,7 @@ HWY_INLINE GroupHead RoundGroupInputs(const float* HWY_RESTRICT x,
     most =
         hn::Max(most, hn::And(hn::BitCast(di, hn::LoadU(d, x + i)), magnitude));
   }
-  const float largest =
-      std::bit_cast<float>(hn::GetLane(hn::MaxOfLanes(di, most)));
+  const float largest = BitCast<float>(hn::GetLane(hn::MaxOfLanes(di, most)));
   if (!(largest >= 0x1p-100f && largest <= std::numeric_limits<float>::max())) {
     constexpr int64_t kBytes = 32 * 4 / Dot::kStepInputs;  // of 32 inputs
     for (int64_t i = 0; i < group; i += 32, codes += kBytes) {

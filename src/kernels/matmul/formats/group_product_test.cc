@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/groups/round_group.h"
+#include "core/numbers/bit_cast.h"
 #include "core/rng.h"
 #include "kernels/matmul/formats/byte_dot.h"
 #include "kernels/matmul/group_product_ref.h"
@@ -72,7 +73,7 @@ void ExpectSameBits(const std::vector<float>& want,
     return;
   }
   for (size_t i = 0; i < want.size(); ++i) {
-    ASSERT_EQ(std::bit_cast<uint32_t>(want[i]), std::bit_cast<uint32_t>(got[i]))
+    ASSERT_EQ(BitCast<uint32_t>(want[i]), BitCast<uint32_t>(got[i]))
         << what << ": " << i << ": want " << want[i] << ", got " << got[i];
   }
 }

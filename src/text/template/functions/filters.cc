@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "core/numbers/number_text.h"
 #include "core/text.h"
 #include "text/template/interpreter.h"
 #include "text/template/values/python_text.h"
@@ -105,11 +106,11 @@ Value Round(Machine&, const Value& value, const Arguments& arguments) {
     }
     // Correctly rounded decimal digits, as Python's round has them.
     char buffer[700];
-    const auto end = std::to_chars(
-        buffer, buffer + sizeof buffer, number, std::chars_format::fixed,
-        static_cast<int>(std::max<int64_t>(precision, 0)));
+    const auto end = ToChars(buffer, buffer + sizeof buffer, number,
+                             std::chars_format::fixed,
+                             static_cast<int>(std::max<int64_t>(precision, 0)));
     double result = number;
-    std::from_chars(buffer, end.ptr, result);
+    FromChars(buffer, end.ptr, result);
     return result;
   }
   const double power = std::pow(10.0, static_cast<double>(precision));
@@ -254,7 +255,7 @@ bool ReadFloat(std::string_view text, double* value) {
   const char* const last = first + digits.size();
   if (*first == '+') ++first;
   if (first == last || (*first == '-' && last - first == 1)) return false;
-  const auto read = std::from_chars(first, last, *value);
+  const auto read = FromChars(first, last, *value);
   if (read.ec == std::errc::result_out_of_range) {
     // Too large or too small: Python has inf or 0.
     const bool small =

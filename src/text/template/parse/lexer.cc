@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/numbers/number_text.h"
 #include "core/text.h"
 #include "text/template/values/python_text.h"
 #include "text/utf8.h"
@@ -282,8 +283,8 @@ class Lexer {
     const char* first = token.text.data();
     const char* last = first + token.text.size();
     if (base != 10) first += 2;
-    auto read = real ? std::from_chars(first, last, token.real)
-                     : std::from_chars(first, last, token.integer, base);
+    auto read = real ? FromChars(first, last, token.real)
+                     : FromChars(first, last, token.integer, base);
     if (real && read.ec == std::errc::result_out_of_range) {
       const bool small = token.text.find("-") != std::string::npos;
       token.real = small ? 0.0 : HUGE_VAL;

@@ -2,6 +2,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/numbers/number_text.h"
 #include "text/template/interpreter.h"
 #include "text/template/values/fault.h"
 #include "text/template/values/python_text.h"
@@ -84,10 +85,10 @@ std::string FloatText(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[32];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
-                                 std::chars_format::scientific);
+  const auto end = ToChars(buffer, buffer + sizeof buffer, value,
+                           std::chars_format::scientific);
   // D.DDDe+XX: the shortest digits that read back as the same number.
-  const std::string_view text(buffer, end.ptr);
+  const std::string_view text(buffer, static_cast<size_t>(end.ptr - buffer));
   const size_t e = text.find('e');
   const bool negative = text[0] == '-';
   std::string digits;
