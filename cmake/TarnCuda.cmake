@@ -109,7 +109,7 @@ function(tarn_cuda_kernels)
   if(TARN_HAS_NVCC AND sources)
     tarn_cuda_library(${sources})
   endif()
-  if(NOT TARN_CUDA_EMULATION)
+  if(NOT TARN_CUDA_EMULATION OR TARN_WASM)  # which has no fibers
     return()
   endif()
   tarn_cuda_emulated(${sources})
