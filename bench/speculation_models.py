@@ -1,5 +1,5 @@
 """The models of the measure `speculation`, trained here: one that writes and a small one
-that guesses for it, both on records in JSON, tarn's C++ sources and Shakespeare's plays.
+that drafts for it, both on records in JSON, tarn's C++ sources and Shakespeare's plays.
 
     python bench/speculation_models.py FOLDER [--quick]
 
@@ -71,7 +71,7 @@ def _run(*words):
 
 
 def train(folder, quick=False):
-    """The folders of the model and of the one that guesses."""
+    """The folders of the model and of the one that drafts."""
     folder = pathlib.Path(folder)
     model, draft = folder / "writer", folder / "draft"
     folder.mkdir(parents=True, exist_ok=True)

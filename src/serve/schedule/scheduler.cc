@@ -17,8 +17,8 @@ constexpr int64_t kLeastPromptTokens = 16;
 constexpr int64_t kFirstPromptTokens = 64;
 // The largest block that one call of the model runs without the lock.
 constexpr int64_t kMostPromptTokens = 2048;
-// Logits of a prompt that is told, in a step: 16 MiB.
-constexpr int64_t kScoredFloats = int64_t{4} << 20;
+// Logits of a prompt that is told, in a step: 8 MiB.
+constexpr int64_t kScoredFloats = int64_t{2} << 20;
 // Tokens of a step of one text, guesses included.
 constexpr int64_t kMostGuessed = 64;
 
@@ -90,6 +90,10 @@ void Scheduler::Check(const TextRequest& request) const {
   if (!request.inputs.empty()) {
     CheckTexts(model_.model, request.inputs);
     return;
+  }
+  if (request.score_prompt && request.session != nullptr) {
+    throw ArgumentError("score_prompt", "a request without a session",
+                        "one with a session");
   }
   if (request.prompt.empty() && request.session == nullptr) {
     throw ArgumentError("prompt", "at least one token", "none");
@@ -285,8 +289,9 @@ void Scheduler::Start(Active& active) {
           std::make_unique<Session>(model_, options_.snapshots));
       session = active.own.back().get();
       if (request.score_prompt) {
+        const int64_t rows = std::min(ScoredTokens(), std::ssize(prompt));
         active.prompt_logits.resize(
-            static_cast<size_t>(ScoredTokens() * model_.model.n_outputs()));
+            static_cast<size_t>(rows * model_.model.n_outputs()));
       } else if (request.cache_prompt) {
         const int64_t known = cache_.Restore(request.space, prompt, *session);
         active.usage.cached_tokens = known;
@@ -430,6 +435,7 @@ void Scheduler::RunStep() {
     }
     if (active.reading && active.request.score_prompt) {
       TellPrompt(active, jobs[i]);
+      if (active.done) continue;
     }
     whose[i].second->JobDone(jobs[i], jobs.size() == 1 ? took : 0);
     if (active.reading && whose[i].second->pending().empty()) {
@@ -471,14 +477,18 @@ int64_t Scheduler::ScoredTokens() const {
 }
 
 // The tokens that follow those of a job that has run.
-void Scheduler::TellPrompt(Active& active, const Job& job) const {
+void Scheduler::TellPrompt(Active& active, const Job& job) {
   const std::vector<int32_t>& prompt = active.request.prompt;
   const auto at =
       static_cast<size_t>(active.choices[0].session->position()) + 1;
   const auto width = static_cast<size_t>(model_.model.n_outputs());
-  for (size_t i = 0; i < job.tokens.size() && at + i < prompt.size(); ++i) {
-    active.request.sink->PromptToken(
-        {0, prompt[at + i], {}, {job.logits + i * width, width}});
+  try {
+    for (size_t i = 0; i < job.tokens.size() && at + i < prompt.size(); ++i) {
+      active.request.sink->PromptToken(
+          {0, prompt[at + i], {}, {job.logits + i * width, width}});
+    }
+  } catch (const Error& error) {
+    Fail(active, error);
   }
 }
 
@@ -501,6 +511,7 @@ void Scheduler::VectorJobsDone(Active& active) {
 // continues from a copy.
 void Scheduler::PromptDone(Active& active) {
   active.reading = false;
+  active.prompt_logits = {};
   active.prompt_done = Clock::now();
   active.usage.prompt_ms = Milliseconds(active.started, active.prompt_done);
   Session& session = *active.choices[0].session;

@@ -109,7 +109,7 @@ class Scheduler {
                         std::vector<std::pair<Active*, Session*>>& whose);
   void VectorJobsDone(Active& active);
   int64_t ScoredTokens() const;
-  void TellPrompt(Active& active, const Job& job) const;
+  void TellPrompt(Active& active, const Job& job);
 
   const LoadedModel& model_;
   const SchedulerOptions options_;

@@ -25,6 +25,7 @@ using Tokens = std::vector<int32_t>;
 
 // What a request was told.
 struct Told {
+  std::vector<int32_t> prompt;
   std::vector<Tokens> tokens;
   std::vector<std::string> texts;
   std::vector<ChoiceEnd> ends;
@@ -32,6 +33,9 @@ struct Told {
   TextUsage usage;
   std::string error;
 };
+
+// A token of a prompt that the sink throws at.
+constexpr int32_t kRefused = 60;
 
 class CollectingSink final : public TextSink {
  public:
@@ -48,6 +52,10 @@ class CollectingSink final : public TextSink {
     told_.tokens[choice].push_back(token.id);
     told_.texts[choice] += token.text;
     if (on_token_) on_token_(++count_);
+  }
+  void PromptToken(const TokenEvent& token) override {
+    if (token.id == kRefused) throw ArgumentError("token", "another", "this");
+    told_.prompt.push_back(token.id);
   }
   void Vectors(const std::vector<float>& vectors) override {
     told_.vectors = vectors;
@@ -325,6 +333,10 @@ TEST_F(SchedulerTest, BadRequestsAreRefusedBeforeTheyWait) {
   refused([](TextRequest& r) { r.prompt = {-1}; });
   refused([](TextRequest& r) { r.max_tokens = -1; });
   refused([](TextRequest& r) { r.choices = 0; });
+  refused([](TextRequest& r) {
+    r.score_prompt = true;
+    r.session = std::make_shared<HeldSession>();
+  });
   refused([](TextRequest& r) { r.choices = 5; });
   refused([](TextRequest& r) { r.options.sampler.top_p = 0; });
   refused([](TextRequest& r) { r.options.stop_tokens = {61}; });
@@ -335,6 +347,21 @@ TEST_F(SchedulerTest, BadRequestsAreRefusedBeforeTheyWait) {
   }
   EXPECT_THROW(Scheduler(*model_, {.queue = -1}), ArgumentError);
   EXPECT_THROW(Scheduler(*model_, {.prompt_slice_ms = 0}), ArgumentError);
+}
+
+// A sink may throw at a token, such as one that the tokenizer does not have.
+TEST_F(SchedulerTest, APromptIsToldAndWhatThrowsFailsAlone) {
+  Scheduler scheduler(*model_, {});
+  for (const bool refused : {false, true, false}) {
+    TextRequest request = Request({1, 2, 3, refused ? kRefused : 4, 5}, 1, 3);
+    request.score_prompt = true;
+    const Told told = Submit(scheduler, std::move(request)).get();
+    EXPECT_EQ(refused, !told.error.empty());
+    EXPECT_EQ((refused ? std::vector<int32_t>{2, 3}
+                       : std::vector<int32_t>{2, 3, 4, 5}),
+              told.prompt);
+  }
+  EXPECT_EQ(1u, scheduler.counts().failed);
 }
 
 TEST_F(SchedulerTest, HeldSessionsContinueAndRest) {
