@@ -7,7 +7,7 @@ llama.cpp's of the same models.
 trains a byte-level model of each kind on one text, unless the folder of models has it,
 quantises it in every way of quality_sides.py and measures all of them on texts that it has
 not seen. What is finished is kept, so that a run may be stopped. The results are
-docs/benchmarks/quality.json, whatever machine they come from: the arithmetic of tarn's
+docs/benchmarks/quality/results.json, whatever machine they come from: the arithmetic of tarn's
 runtime is the same on all.
 
 Where the peers' Python has llama.cpp (scripts/bench_setup.sh), models in a form that it runs
@@ -26,7 +26,7 @@ import quality_page
 import quality_sides as sides
 import quality_sums as sums
 
-RESULTS = models.ROOT / "docs" / "benchmarks" / "quality.json"
+RESULTS = models.ROOT / "docs" / "benchmarks" / "quality" / "results.json"
 
 
 class Measured:

@@ -118,17 +118,11 @@ def add(folder, table, ctx, column=""):
 # --- The report ---------------------------------------------------------------
 
 
-# Results of other programs, in the same folder and another form.
-_NOT_TIMED = ("quality.json",)
-
-
 def _stored(folder):
     """{target or target_machine: {table: result}}, widest vectors first."""
     order = {"AVX3": 0, "AVX2": 1, "SSE4": 2}
     found = {}
     for path in sorted(pathlib.Path(folder).glob("*.json")):
-        if path.name in _NOT_TIMED:
-            continue
         found[path.stem.upper()] = json.loads(path.read_text())
     return dict(sorted(found.items(), key=lambda one: order.get(one[0].split("_")[0], 9)))
 
