@@ -186,19 +186,22 @@ void Model::CheckDistinct(std::span<const Job> jobs) const {
 // Marks what a stop takes back. One token is over before anybody waits.
 void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
   size_t tokens = 0;
+  for (const Job& job : jobs) tokens += job.tokens.size();
+  const bool stops = stop && tokens > 1;
+  std::vector<StateMark> marks;
+  if (stops) {
+    marks.reserve(jobs.size());
+    for (const Job& job : jobs) {
+      marks.push_back(job.state->impl_->sequence.Mark());
+    }
+  }
   for (const Job& job : jobs) {
     SequenceState& state = job.state->impl_->sequence;
     state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
-    tokens += job.tokens.size();
   }
-  if (!stop || tokens <= 1) {
+  if (!stops) {
     RunBlocks(jobs, {});
     return;
-  }
-  std::vector<StateMark> marks;
-  marks.reserve(jobs.size());
-  for (const Job& job : jobs) {
-    marks.push_back(job.state->impl_->sequence.Mark());
   }
   try {
     RunBlocks(jobs, stop);

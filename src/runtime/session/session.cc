@@ -41,7 +41,11 @@ void CheckMarkName(const std::string& name) {
 }
 
 Session::Session(const LoadedModel& model, const SnapshotOptions& snapshots)
-    : model_(&model), state_(model.model), snapshots_(snapshots) {
+    : Session(model, State(model.model), snapshots) {}
+
+Session::Session(const LoadedModel& model, State state,
+                 const SnapshotOptions& snapshots)
+    : model_(&model), state_(std::move(state)), snapshots_(snapshots) {
   const ModelConfig& config = model.model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ArgumentError("session: model", "a language model", "another model");
@@ -143,6 +147,7 @@ Job Session::NextPending(int64_t most) {
   }
   if (speculation_) speculation_->handed_out = false;
   CopyMarkedHere();
+  Insides::Of(state_).GiveSpare(snapshots_.TakeFreed());
   const int64_t count = std::min(most, NextKept() - position());
   const auto tokens = all.first(static_cast<size_t>(count));
   const int64_t left = static_cast<int64_t>(all.size()) - count;
@@ -217,16 +222,15 @@ int32_t Session::Draw() {
 }
 
 Session Session::Fork(std::optional<uint64_t> stream) const {
-  Session copy(*model_, snapshots_.options());
-  copy.state_.CopyFrom(state_);
+  Session copy(*model_, state_.Clone(), snapshots_.options());
   copy.tokens_ = tokens_;
   copy.pending_ = pending_;
   copy.text_ = text_;
   copy.text_begin_ = text_begin_;
   copy.draw_states_ = draw_states_;
   copy.snapshots_ = snapshots_;
+  copy.snapshots_.ForgetFreed();
   copy.keep_at_ = keep_at_;
-  copy.keep_here_ = keep_here_;
   copy.marks_ = marks_;
   CopyWithoutGuess(copy);
   if (stream && copy.text_) copy.text_->SetStream(*stream);
@@ -247,9 +251,7 @@ bool Session::Unmark(const std::string& name) { return marks_.erase(name) > 0; }
 
 // The state is about to change: marks that stand here get a copy, one for all.
 void Session::CopyMarkedHere() {
-  const bool keeps = std::exchange(keep_here_, false);
   if (position() == 0) return;  // the initial state is not kept
-  if (keeps) snapshots_.Keep(Insides::Of(state_), /*asked_for=*/true);
   std::shared_ptr<const StateMark> copy;
   for (auto& [name, mark] : marks_) {
     if (mark.state != nullptr || mark.position != position()) continue;
@@ -340,16 +342,6 @@ int64_t Session::RollBack(int64_t position, const StopCheck& stop) {
   Snapshot marked;
   const Snapshot* from = NearestState(position, marked);
   const int64_t replayed = position - (from == nullptr ? 0 : from->position);
-  SequenceState& state = Insides::Of(state_);
-  if (replayed == 0 && from != &marked && from != nullptr) {
-    if (std::optional<StateMark> taken = snapshots_.Take(position)) {
-      state.Rollback(std::move(*taken));
-      DropAfter(position);
-      keep_here_ = true;
-      RewindText();
-      return 0;
-    }
-  }
   if (replayed == 0) {
     Restore(from);
   } else {

@@ -133,7 +133,8 @@ class Session {
 
   /// A session that continues by itself from the same value: state, tokens,
   /// text, marks; snapshots are shared. `stream`: of its draws; without one the
-  /// text draws as this one does. O(state). Throws std::bad_alloc.
+  /// text draws as this one does. O(tokens): the state is copied when one of
+  /// the two next moves. Throws std::bad_alloc.
   Session Fork(std::optional<uint64_t> stream = {}) const;
 
   /// Gives the present position a name, or moves a name here. The state is
@@ -166,6 +167,9 @@ class Session {
   friend class PrefixCache;
   friend struct SessionParts;  // of its file
 
+  Session(const LoadedModel& model, State state,
+          const SnapshotOptions& snapshots);
+
   const Snapshot* NearestState(int64_t position, Snapshot& marked) const;
   void Restore(const Snapshot* from);
   void Replay(const Snapshot* from, int64_t position, const StopCheck& stop);
@@ -193,7 +197,6 @@ class Session {
   std::vector<SamplerState> draw_states_;
   Snapshots snapshots_;
   std::vector<int64_t> keep_at_;  // ascending
-  bool keep_here_ = false;        // before the state moves
   std::map<std::string, SessionMark> marks_;
   std::vector<float> logits_;  // [n_outputs], of a job
   std::span<const float> drawn_from_;

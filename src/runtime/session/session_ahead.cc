@@ -107,7 +107,7 @@ std::optional<Job> Session::GuessJob(int64_t most) {
   text_->Reserve(s.tokens.size() + 1);
   const size_t needed = tokens_.size() + s.tokens.size();
   if (tokens_.capacity() < needed) tokens_.reserve(2 * needed);
-  Insides::Of(state_).Mark(s.before);
+  Insides::Of(state_).MarkCopy(s.before);
   s.ms = MillisecondsFrom(begin);
   s.handed_out = true;
   return Job{&state_, s.tokens, s.rows.data(), true};

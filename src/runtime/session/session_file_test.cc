@@ -230,7 +230,7 @@ class HostileSessionFile : public SessionFileTest {
     // By state, its block and its logits, as the writer does.
     const Session session = Busy();
     size_t next = 0;
-    const auto add = [&](const AlignedBuffer<float>& floats) {
+    const auto add = [&](const SharedFloats& floats) {
       const auto bytes = static_cast<size_t>(floats.bytes());
       if (next + bytes > tensors["earlier_states"].size()) return;
       hash.Add(std::string_view(tensors["earlier_states"]).substr(next, bytes));
@@ -304,8 +304,8 @@ TEST_F(SessionFileTest, NothingIsWrittenOfASessionWithNaN) {
   SessionParts parts(session);
   auto broken = std::make_shared<StateMark>();
   broken->position = 64;
-  const AlignedBuffer<float>& block = session.snapshots()[0].mark->block;
-  broken->block = AlignedBuffer<float>(block.size());
+  const SharedFloats& block = session.snapshots()[0].mark->block;
+  broken->block = SharedFloats(block.size());
   broken->block.data()[0] = std::numeric_limits<float>::quiet_NaN();
   parts.marks["bad"] = {64, broken};
   const std::string path = folder_ / "nan.session";

@@ -15,6 +15,12 @@ namespace tarn {
 
 /// The parts of a Session for its file.
 struct SessionParts {
+  /// A session that stands at a state, of which it has nothing else yet.
+  static Session At(const LoadedModel& model, State state,
+                    const SnapshotOptions& options) {
+    return Session(model, std::move(state), options);
+  }
+
   template <typename S>
   explicit SessionParts(S& session)
       : state(const_cast<State&>(session.state_)),
@@ -62,7 +68,7 @@ inline std::string_view BytesOfTokens(const std::vector<int32_t>& tokens) {
   return {reinterpret_cast<const char*>(tokens.data()),
           tokens.size() * sizeof(int32_t)};
 }
-inline std::string_view BytesOfFloats(const AlignedBuffer<float>& floats) {
+inline std::string_view BytesOfFloats(const SharedFloats& floats) {
   return {reinterpret_cast<const char*>(floats.data()),
           static_cast<size_t>(floats.bytes())};
 }

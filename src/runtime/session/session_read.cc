@@ -27,11 +27,12 @@ class SessionReader {
   // Throws Error.
   Session Read(const LoadedModel& model, const SnapshotOptions& options) {
     CheckHead();
-    Session session(model, options);
-    SessionParts parts(session);
-    parts.state =
+    Session session = SessionParts::At(
+        model,
         LoadState(model.model, BytesOf(session_file::kState), name_ + ": state")
-            .Take();
+            .Take(),
+        options);
+    SessionParts parts(session);
     ReadTokens(model.model, parts);
     const nlohmann::json root = ParseStrictJson(facts_, name_ + ": session",
                                                 session_file::kMaxFactsBytes)
@@ -100,8 +101,7 @@ class SessionReader {
     hash_.Add(session_file::BytesOfTokens(parts.tokens));
   }
 
-  static void CopyBytes(std::span<const uint8_t>& from,
-                        AlignedBuffer<float>& to) {
+  static void CopyBytes(std::span<const uint8_t>& from, SharedFloats& to) {
     const auto bytes = static_cast<size_t>(to.bytes());
     if (bytes > 0) std::memcpy(to.data(), from.data(), bytes);
     from = from.subspan(bytes);
@@ -125,8 +125,8 @@ class SessionReader {
                StrCat(wanted, " bytes for state ", states.size()),
                StrCat(bytes.size()));
       }
-      mark->block = AlignedBuffer<float>(layout.fixed_floats);
-      mark->logits = AlignedBuffer<float>(logits);
+      mark->block = SharedFloats(layout.fixed_floats);
+      mark->logits = SharedFloats(logits);
       CopyBytes(bytes, mark->block);
       CopyBytes(bytes, mark->logits);
       hash_.Add(session_file::BytesOfFloats(mark->block));

@@ -84,16 +84,34 @@ void Snapshots::Insert(Snapshot snapshot) {
 }
 
 void Snapshots::Erase(size_t first, size_t last) {
-  for (size_t i = first; i < last; ++i) bytes_ -= BytesOf(*all_[i].mark);
+  for (size_t i = first; i < last; ++i) Drop(all_[i]);
   all_.erase(all_.begin() + static_cast<ptrdiff_t>(first),
              all_.begin() + static_cast<ptrdiff_t>(last));
 }
 
+// Counts a snapshot out; its memory may serve the next one.
+void Snapshots::Drop(Snapshot& snapshot) {
+  bytes_ -= BytesOf(*snapshot.mark);
+  SharedFloats block = snapshot.mark->block;
+  snapshot.mark = nullptr;
+  if (static_cast<int64_t>(freed_.size()) < options_.every_token &&
+      block.size() > 0 && block.own()) {
+    freed_.push_back(std::move(block));
+  }
+}
+
+SharedFloats Snapshots::TakeFreed() {
+  if (freed_.empty()) return {};
+  SharedFloats block = std::move(freed_.back());
+  freed_.pop_back();
+  return block;
+}
+
 void Snapshots::Thin(int64_t head) {
-  std::erase_if(all_, [&](const Snapshot& s) {
+  std::erase_if(all_, [&](Snapshot& s) {
     const bool near = head - s.position <= options_.every_token;
     const bool gone = !near && !s.asked_for && !OnGrid(s.position, head);
-    if (gone) bytes_ -= BytesOf(*s.mark);
+    if (gone) Drop(s);
     return gone;
   });
   size_t first = 0;
@@ -108,20 +126,6 @@ const Snapshot* Snapshots::Nearest(int64_t position) const {
   const auto after =
       std::upper_bound(all_.begin(), all_.end(), position, Before);
   return after == all_.begin() ? nullptr : &*std::prev(after);
-}
-
-std::optional<StateMark> Snapshots::Take(int64_t position) {
-  const Snapshot* found = Nearest(position);
-  if (found == nullptr || found->position != position ||
-      found->mark.use_count() != 1) {
-    return std::nullopt;
-  }
-  const auto index = static_cast<size_t>(found - all_.data());
-  bytes_ -= BytesOf(*found->mark);
-  // The only owner made it as a mark that is not const.
-  StateMark mark = std::move(const_cast<StateMark&>(*found->mark));
-  all_.erase(all_.begin() + static_cast<ptrdiff_t>(index));
-  return mark;
 }
 
 void Snapshots::DropAfter(int64_t position) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "runtime/state/sequence_state.h"
@@ -50,8 +49,9 @@ class Snapshots {
   /// `head`; `head` where there is none. O(log).
   static int64_t NextOnGrid(int64_t position, int64_t head);
 
-  /// Keeps a copy of a state, unless one of this position with logits where the
-  /// state has them is there. O(fixed part) once. Throws std::bad_alloc.
+  /// Keeps a state, unless one of this position with logits where the state has
+  /// them is there. O(1): it is copied when it next changes. Throws
+  /// std::bad_alloc.
   void Keep(const SequenceState& state, bool asked_for = false);
   /// Adds what another owner keeps of this sequence.
   void Share(const Snapshot& snapshot);
@@ -60,12 +60,14 @@ class Snapshots {
   void Thin(int64_t head);
   /// The last one at or before a position; null where there is none.
   const Snapshot* Nearest(int64_t position) const;
-  /// Takes the one at a position out, without a copy; nothing where there is
-  /// none, or where another owner keeps it too.
-  std::optional<StateMark> Take(int64_t position);
   /// Drops those after a position.
   void DropAfter(int64_t position);
   void Clear();
+
+  /// With `every_token`: memory of a dropped state, for the next copy; empty
+  /// where there is none.
+  SharedFloats TakeFreed();
+  void ForgetFreed() { freed_.clear(); }
 
   /// By position.
   const std::vector<Snapshot>& all() const { return all_; }
@@ -75,9 +77,11 @@ class Snapshots {
  private:
   void Insert(Snapshot snapshot);
   void Erase(size_t first, size_t last);
+  void Drop(Snapshot& snapshot);
 
   SnapshotOptions options_;
   std::vector<Snapshot> all_;
+  std::vector<SharedFloats> freed_;
   int64_t bytes_ = 0;
 };
 

@@ -137,21 +137,30 @@ TEST_F(SnapshotsOfStates, ThinsToTheGridTheLastTokensAndTheBudget) {
   EXPECT_EQ(3 * 64, small.bytes());
 }
 
-TEST_F(SnapshotsOfStates, TakesOnlyWhatItAloneOwns) {
-  Snapshots snapshots({});
-  snapshots.Keep(At(7));
-  EXPECT_FALSE(snapshots.Take(6));
+TEST_F(SnapshotsOfStates, GivesMemoryThatNobodyElseHas) {
+  Snapshots snapshots({.every_token = 3});
+  const auto keep = [&](Snapshots& to, int64_t position) {
+    SequenceState state(layout_);
+    state.position = position;
+    to.Keep(state);
+    to.Thin(position);
+  };
+  for (int64_t p = 1; p <= 4; ++p) keep(snapshots, p);
+  EXPECT_EQ(0, snapshots.TakeFreed().size());
+  keep(snapshots, 5);  // drops the first
+  EXPECT_EQ(16, snapshots.TakeFreed().size());
+  EXPECT_EQ(0, snapshots.TakeFreed().size());
   const Snapshots shared = snapshots;
-  EXPECT_FALSE(snapshots.Take(7));
-  EXPECT_EQ(1u, snapshots.all().size());
-  Snapshots own({});
-  own.Keep(At(7));
-  const std::optional<StateMark> taken = own.Take(7);
-  ASSERT_TRUE(taken);
-  EXPECT_EQ(7, taken->position);
-  EXPECT_EQ(16, taken->block.size());
-  EXPECT_EQ(0, own.bytes());
-  EXPECT_TRUE(own.all().empty());
+  keep(snapshots, 6);
+  EXPECT_EQ(0, snapshots.TakeFreed().size());
+  snapshots.DropAfter(5);
+  snapshots.ForgetFreed();
+  EXPECT_EQ(0, snapshots.TakeFreed().size());
+
+  Snapshots rare({});  // keeps no memory for states that it rarely makes
+  keep(rare, 7);
+  rare.Clear();
+  EXPECT_EQ(0, rare.TakeFreed().size());
 }
 
 TEST(Snapshots, RefusesOptions) {

@@ -31,102 +31,109 @@ void SequenceState::FillInitial() {
 }
 
 void SequenceState::Reserve(int64_t tokens) {
-  if (!layout_->grows() || tokens <= capacity_) return;
-  SequenceState larger(layout_);
-  larger.capacity_ = std::max({tokens, 2 * capacity_, kFirstCapacity});
-  larger.cache_ =
-      AlignedBuffer<float>(larger.capacity_ * layout_->token_floats);
-  larger.CopyCache(*this, position);
-  std::swap(cache_, larger.cache_);
-  capacity_ = larger.capacity_;
+  const bool grows = layout_->grows();
+  if (grows && (tokens > capacity_ || !cache_.own())) {
+    const int64_t before = capacity_;
+    const int64_t room = tokens > before
+                             ? std::max({tokens, 2 * before, kFirstCapacity})
+                             : before;
+    SharedFloats cache = std::move(cache_);
+    try {
+      cache_ = SharedFloats(room * layout_->token_floats);
+    } catch (...) {
+      cache_ = std::move(cache);
+      throw;
+    }
+    capacity_ = room;
+    rows_ = std::min(Rows(), before);
+    CopyCache(cache, before, rows_);
+  }
+  block_.Own(spare_block_);
+  logits_.Own(spare_logits_);
 }
 
-void SequenceState::CopyCache(const SequenceState& other, int64_t tokens) {
-  ForEachRow(
-      [&](const StatePlace& place, int64_t layer, int64_t tensor, int64_t row) {
-        if (!place.tensor.grows) return;
-        CopyFloats(other.Row(layer, tensor, row), tokens * place.width,
-                   Row(layer, tensor, row));
-      });
+void SequenceState::CopyCache(const SharedFloats& from, int64_t capacity,
+                              int64_t tokens) {
+  if (tokens == 0) return;
+  for (const auto& layer : layout_->layers) {
+    for (const StatePlace& place : layer) {
+      if (!place.tensor.grows) continue;
+      for (int64_t row = 0; row < place.rows; ++row) {
+        CopyFloats(from.data() + place.offset * capacity +
+                       row * capacity * place.width,
+                   tokens * place.width,
+                   cache_.data() + place.offset * capacity_ +
+                       row * capacity_ * place.width);
+      }
+    }
+  }
 }
 
 void SequenceState::CopyFrom(const SequenceState& other) {
   if (this == &other) return;
-  if (other.position > capacity_ && layout_->grows()) {
-    // Allocates before anything is copied: the old contents are not needed.
-    AlignedBuffer<float> cache(other.cache_.size());
-    cache_ = std::move(cache);
-    capacity_ = other.capacity_;
-  }
-  CopyCache(other, other.position);
-  CopyFloats(other.block_.data(), other.block_.size(), block_.data());
+  cache_ = other.cache_;
+  capacity_ = other.capacity_;
+  rows_ = other.position;
+  block_.Share(other.block_, spare_block_);
+  logits_.Share(other.logits_, spare_logits_);
   memory = other.memory;
   position = other.position;
   has_logits = other.has_logits;
-  if (has_logits) CopyFloats(other.logits(), layout_->outputs, logits());
 }
 
 void SequenceState::CopyRows(const SequenceState& other, int64_t tokens) {
-  if (!layout_->grows()) return;
-  if (tokens > capacity_) {
-    AlignedBuffer<float> cache(tokens * layout_->token_floats);
-    cache_ = std::move(cache);
-    capacity_ = tokens;
-  }
-  CopyCache(other, tokens);
+  cache_ = other.cache_;
+  capacity_ = other.capacity_;
+  rows_ = tokens;
 }
 
 SequenceState SequenceState::Clone() const {
-  SequenceState copy(layout_);
-  copy.cache_ = AlignedBuffer<float>(cache_.size());
-  copy.capacity_ = capacity_;
+  SequenceState copy(layout_, NoMemory{});
   copy.CopyFrom(*this);
   return copy;
 }
 
 void SequenceState::Reset() {
+  rows_ = Rows();
   position = 0;
   has_logits = false;
+  block_.OwnToOverwrite(spare_block_);
   std::fill_n(block_.data(), block_.size(), 0.0f);
   FillInitial();
 }
 
 StateMark SequenceState::Mark() const {
-  StateMark mark;
-  Mark(mark);
-  return mark;
+  return {block_, has_logits ? logits_ : SharedFloats(), position};
 }
 
-void SequenceState::Mark(StateMark& mark) const {
-  const auto copy = [](const float* from, int64_t count,
-                       AlignedBuffer<float>& to) {
-    if (to.size() != count) to = AlignedBuffer<float>(count);
-    CopyFloats(from, count, to.data());
+void SequenceState::MarkCopy(StateMark& mark) const {
+  const auto copy = [](const SharedFloats& from, SharedFloats& to) {
+    if (to.size() != from.size() || !to.own()) to = SharedFloats(from.size());
+    CopyFloats(from.data(), from.size(), to.data());
   };
+  copy(block_, mark.block);
+  copy(has_logits ? logits_ : SharedFloats(), mark.logits);
   mark.position = position;
-  copy(block_.data(), block_.size(), mark.block);
-  copy(logits(), has_logits ? layout_->outputs : 0, mark.logits);
 }
 
 void SequenceState::Rollback(const StateMark& mark) {
+  rows_ = Rows();
   position = mark.position;
-  CopyFloats(mark.block.data(), mark.block.size(), block_.data());
+  block_.Share(mark.block, spare_block_);
   has_logits = mark.logits.size() > 0;
-  if (has_logits) CopyFloats(mark.logits.data(), layout_->outputs, logits());
-}
-
-void SequenceState::Rollback(StateMark&& mark) {
-  position = mark.position;
-  block_ = std::move(mark.block);
-  has_logits = mark.logits.size() > 0;
-  if (has_logits) logits_ = std::move(mark.logits);
+  if (has_logits) logits_.Share(mark.logits, spare_logits_);
 }
 
 void SequenceState::Exchange(StateMark& mark) {
+  rows_ = Rows();
   position = mark.position;
   std::swap(block_, mark.block);
   has_logits = mark.logits.size() > 0;
   if (has_logits) std::swap(logits_, mark.logits);
+}
+
+void SequenceState::GiveSpare(SharedFloats block) {
+  if (spare_block_.size() == 0) spare_block_ = std::move(block);
 }
 
 int64_t SequenceState::bytes() const {

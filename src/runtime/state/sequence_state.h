@@ -1,27 +1,35 @@
 // What a sequence carries from token to token: the memory of State.
 #pragma once
 
+#include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <utility>
 
-#include "kernels/aligned_buffer.h"
 #include "runtime/state/cross_memory.h"
+#include "runtime/state/shared_floats.h"
 #include "runtime/state/state_layout.h"
 
 namespace tarn {
 
 /// What SequenceState::Rollback needs to take tokens back.
 struct StateMark {
-  AlignedBuffer<float> block, logits;  // empty where there are none
+  SharedFloats block, logits;  // empty where there are none
   int64_t position = 0;
 };
 
 /// The tensors of all layers by the layout, float32. Move-only; one writer at a
-/// time.
+/// time. Clones and marks share its memory until one of them changes: then
+/// Reserve copies. Besides what it shares a state has at most one block of
+/// memory, which is used again.
 class SequenceState {
  public:
   explicit SequenceState(std::shared_ptr<const StateLayout> layout);
+  /// For one that gets its value from another state.
+  struct NoMemory {};
+  SequenceState(std::shared_ptr<const StateLayout> layout, NoMemory)
+      : layout_(std::move(layout)) {}
 
   const StateLayout& layout() const { return *layout_; }
   const std::shared_ptr<const StateLayout>& shared_layout() const {
@@ -39,33 +47,38 @@ class SequenceState {
                     : Tensor(layer, tensor) +
                           row * capacity_ * layout_->At(layer, tensor).width;
   }
+  /// To write, after Reserve.
   float* Tensor(int64_t layer, int64_t tensor) {
+    assert(block_.own() && cache_.own());
     return const_cast<float*>(std::as_const(*this).Tensor(layer, tensor));
   }
   float* Row(int64_t layer, int64_t tensor, int64_t row) {
+    assert(block_.own() && cache_.own());
     return const_cast<float*>(std::as_const(*this).Row(layer, tensor, row));
   }
 
-  /// Makes room for this many tokens; the contents do not change. No-op where
-  /// nothing grows. Throws std::bad_alloc.
+  /// Before tokens are consumed: makes room for this many, and copies what
+  /// others share. The contents do not change. No-op where nothing is shared
+  /// and nothing grows. Throws std::bad_alloc.
   void Reserve(int64_t tokens);
-  void CopyFrom(const SequenceState& other);  // same layout object
+  void CopyFrom(const SequenceState& other);  // same layout object; O(1)
   /// Takes the first `tokens` tokens of the tensors that grow from another
-  /// state of the same layout, which has read as many, and nothing else.
+  /// state of the same layout, which has read as many, and nothing else. O(1).
   void CopyRows(const SequenceState& other, int64_t tokens);
-  SequenceState Clone() const;
-  void Reset();  // the memory stays
+  SequenceState Clone() const;  // O(1)
+  void Reset();                 // the memory stays
   /// Keeps the value as it is, to take back tokens that are consumed after it.
-  /// O(fixed tensors): what grows is only ever appended to. The source is not
-  /// part of it. Throws std::bad_alloc.
+  /// O(1); the fixed tensors are copied once Reserve is called. What grows is
+  /// only ever appended to. The source is not part of it.
   StateMark Mark() const;
-  /// The same into a mark whose memory is used again.
-  void Mark(StateMark& mark) const;
-  void Rollback(const StateMark& mark);  // of this object
-  /// The same without a copy: takes the mark's memory. O(1).
-  void Rollback(StateMark&& mark);
+  /// The same as a copy, into a mark whose memory is used again; Reserve then
+  /// copies nothing.
+  void MarkCopy(StateMark& mark) const;
+  void Rollback(const StateMark& mark);  // of this object; O(1)
   /// The same, and leaves this state's memory in the mark, to be used again.
   void Exchange(StateMark& mark);
+  /// Memory for the next copy, where there is none.
+  void GiveSpare(SharedFloats block);
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
   bool SameBits(const SequenceState& other) const;
@@ -82,7 +95,10 @@ class SequenceState {
     });
   }
 
-  float* logits() { return logits_.data(); }  // [outputs]
+  float* logits() {  // [outputs]
+    assert(logits_.own());
+    return logits_.data();
+  }
   const float* logits() const { return logits_.data(); }
 
   /// What cross attention reads. Copies share it: it is never written to.
@@ -103,16 +119,22 @@ class SequenceState {
       }
     }
   }
-  // Copies cached tokens of another state, of any capacity, into this one,
-  // which has room.
-  void CopyCache(const SequenceState& other, int64_t tokens);
+  // Tokens of the cache `from`, which has room for `capacity`, into cache_.
+  void CopyCache(const SharedFloats& from, int64_t capacity, int64_t tokens);
   void FillInitial();
+
+  // Tokens whose rows may still be needed, by who goes back and then forward
+  // again: as many as it ever had.
+  int64_t Rows() const { return std::max(rows_, position); }
 
   std::shared_ptr<const StateLayout> layout_;
   int64_t capacity_ = 0;
-  AlignedBuffer<float> block_;  // fixed tensors
-  AlignedBuffer<float> cache_;  // growing tensors
-  AlignedBuffer<float> logits_;
+  int64_t rows_ = 0;
+  SharedFloats block_;  // fixed tensors
+  SharedFloats cache_;  // growing tensors, capacity_ tokens of each
+  SharedFloats logits_;
+  // Memory of the same sizes that is used for the next copies.
+  SharedFloats spare_block_, spare_logits_;
 };
 
 }  // namespace tarn
