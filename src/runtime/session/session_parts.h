@@ -46,7 +46,7 @@ struct SessionParts {
 namespace session_file {
 
 inline constexpr char kFormat[] = "tarn-session";
-inline constexpr char kVersion[] = "1";
+inline constexpr char kVersion[] = "2";
 // Tensors, all of bytes: the file of the state; int32 tokens; the floats of
 // earlier states, each its fixed tensors and then its logits, if it has them.
 inline constexpr char kState[] = "state";
@@ -57,7 +57,11 @@ inline constexpr uint64_t kMaxFactsBytes = uint64_t{16} << 20;
 /// The hash of everything but the state, whose file has one.
 class ContentsHash {
  public:
-  void Add(std::string_view bytes) { hash_ = Mix(hash_ ^ HashBytes(bytes)); }
+  void Add(std::string_view bytes) {
+    WideHash hash;
+    hash.Add(bytes);
+    hash_ = Mix(hash_ ^ hash.Finish());
+  }
   std::string Text() const { return HashText(hash_); }
 
  private:

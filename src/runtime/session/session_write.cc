@@ -119,41 +119,47 @@ std::string SessionHead(const SessionToWrite& session, uint64_t state_bytes) {
       SafetensorsOrder::kAsGiven);
 }
 
-// `state`: the bytes of its file.
-void WriteSession(const SessionToWrite& session, std::string_view state,
-                  ByteSink& sink) {
-  const std::string head = SessionHead(session, state.size());
-  sink.Write(head.data(), head.size());
-  sink.Write(state.data(), state.size());
-  const auto write = [&](std::string_view bytes) {
-    sink.Write(bytes.data(), bytes.size());
-  };
-  write(BytesOfTokens(session.parts.tokens));
-  for (const auto& state : session.earlier) {
-    write(BytesOfFloats(state->block));
-    write(BytesOfFloats(state->logits));
+// A session that has been checked and can be written.
+class SessionWriter {
+ public:
+  // Throws as SaveSession does before the first byte.
+  explicit SessionWriter(const Session& session)
+      : session_(session), state_(session.model().model, session.state()) {
+    CheckEarlier(session_);
   }
-}
+
+  void Write(ByteSink& sink) const {
+    const auto write = [&](std::string_view bytes) {
+      sink.Write(bytes.data(), bytes.size());
+    };
+    write(SessionHead(session_, state_.bytes()));
+    state_.Write(sink);
+    write(BytesOfTokens(session_.parts.tokens));
+    for (const auto& state : session_.earlier) {
+      write(BytesOfFloats(state->block));
+      write(BytesOfFloats(state->logits));
+    }
+  }
+
+ private:
+  const SessionToWrite session_;
+  const StateWriter state_;
+};
 
 }  // namespace
 
 void SaveSession(const Session& session, ByteSink& sink) {
   if (session.reads_ahead()) return SaveSession(session.Fork(), sink);
-  const SessionToWrite to_write(session);
-  CheckEarlier(to_write);
-  std::string state;
-  state.reserve(StateFileBytes(session.model().model, session.state()));
-  StringSink bytes(state);
-  SaveState(session.model().model, session.state(), bytes);
-  WriteSession(to_write, state, sink);
+  SessionWriter(session).Write(sink);
 }
 
 void SaveSession(const Session& session, const std::string& path) {
-  // What cannot be saved leaves no file: it is found before one is made.
-  std::string bytes;
-  StringSink sink(bytes);
-  SaveSession(session, sink);
-  WriteFileAtomically(path, bytes);
+  if (session.reads_ahead()) return SaveSession(session.Fork(), path);
+  const SessionWriter writer(session);
+  // After it: what cannot be saved leaves no file.
+  AtomicFile file(path);
+  writer.Write(file);
+  file.Commit();
 }
 
 }  // namespace tarn

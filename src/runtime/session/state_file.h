@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -11,6 +12,24 @@
 #include "runtime/model/model.h"
 
 namespace tarn {
+namespace state_file {
+struct StateToWrite;
+}
+
+/// A state that has been checked and hashed and can be written. Refers to it.
+class StateWriter {
+ public:
+  /// Throws as SaveState does before its first byte.
+  StateWriter(const Model& model, const State& state);
+  ~StateWriter();
+  /// Of the file.
+  uint64_t bytes() const;
+  void Write(ByteSink& sink) const;
+
+ private:
+  std::unique_ptr<const state_file::StateToWrite> parts_;
+  std::string head_;
+};
 
 /// Writes position, recurrence, source and last logits as one safetensors file,
 /// with the same bytes for the same state. The state is read twice and never

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +19,7 @@
 namespace tarn::state_file {
 
 inline constexpr char kFormat[] = "tarn-state";
-inline constexpr int64_t kVersion = 2;
+inline constexpr int64_t kVersion = 3;
 
 /// What a state holds besides its tensors.
 struct Facts {
@@ -115,10 +116,27 @@ void Locate(Sequence& sequence, Float* memory,
   }
 }
 
+/// In a form that compilers turn into vectors: no branch on a number.
+inline bool AllFinite(const float* values, size_t count) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  constexpr size_t kBlock = 1024;
+  for (size_t i = 0; i < count; i += kBlock) {
+    uint32_t bad = 0;
+    for (size_t j = i; j < std::min(count, i + kBlock); ++j) {
+      uint32_t bits;
+      std::memcpy(&bits, values + j, sizeof(bits));
+      bad |= static_cast<uint32_t>((bits & kExponent) == kExponent);
+    }
+    if (bad != 0) return false;
+  }
+  return true;
+}
+
 /// The first of `count` numbers that is neither finite nor `initial`, which a
 /// part begins with; -1 when there is none.
 inline int64_t FirstNotFinite(const float* values, size_t count,
                               float initial) {
+  if (AllFinite(values, count)) return -1;
   const float* end = values + count;
   const float* found = std::find_if(values, end, [initial](float x) {
     return !std::isfinite(x) && x != initial;
@@ -169,7 +187,7 @@ inline std::string_view BytesOf(const float* values, size_t count) {
 template <typename Float, typename F>
 uint64_t HashPart(const Part<Float>& part, uint64_t hash, const F& f) {
   const size_t count = part.run_floats();
-  PiecewiseHash bytes(part.floats() * sizeof(float));
+  WideHash bytes;
   size_t first = 0;
   for (Float* run : part.runs) {
     f(run, first);

@@ -11,12 +11,23 @@ namespace {
 using state_file::Facts;
 using StatePart = state_file::Part<const float>;
 
-// A state as it is written.
-struct StateToWrite {
+}  // namespace
+
+struct state_file::StateToWrite {
   const Insides::ModelImpl& model;
   Facts facts;
   std::vector<StatePart> parts;
+
+  uint64_t bytes() const {
+    uint64_t floats = 0;
+    for (const StatePart& part : parts) floats += part.floats();
+    return floats * sizeof(float);
+  }
 };
+
+namespace {
+
+using state_file::StateToWrite;
 
 StateToWrite PartsOf(const Model& model, const State& state) {
   const SequenceState& sequence = Insides::Of(state);
@@ -70,16 +81,6 @@ std::string HeadOf(const StateToWrite& state, uint64_t contents) {
   return SafetensorsHead(tensors, metadata, SafetensorsOrder::kAsGiven);
 }
 
-void WriteParts(const StateToWrite& state, const std::string& head,
-                ByteSink& sink) {
-  sink.Write(head.data(), head.size());
-  for (const StatePart& part : state.parts) {
-    for (const float* run : part.runs) {
-      sink.Write(run, part.run_floats() * sizeof(float));
-    }
-  }
-}
-
 }  // namespace
 
 std::string state_file::BadFixed(const StateLayout& layout,
@@ -106,28 +107,39 @@ std::string state_file::BadFixed(const StateLayout& layout,
   return bad ? "logits" : "";
 }
 
+StateWriter::StateWriter(const Model& model, const State& state)
+    : parts_(std::make_unique<StateToWrite>(PartsOf(model, state))),
+      head_(HeadOf(*parts_, HashContents(*parts_))) {}
+
+StateWriter::~StateWriter() = default;
+
+uint64_t StateWriter::bytes() const { return head_.size() + parts_->bytes(); }
+
+void StateWriter::Write(ByteSink& sink) const {
+  sink.Write(head_.data(), head_.size());
+  for (const StatePart& part : parts_->parts) {
+    for (const float* run : part.runs) {
+      sink.Write(run, part.run_floats() * sizeof(float));
+    }
+  }
+}
+
 void SaveState(const Model& model, const State& state, ByteSink& sink) {
-  const StateToWrite to_write = PartsOf(model, state);
-  WriteParts(to_write, HeadOf(to_write, HashContents(to_write)), sink);
+  StateWriter(model, state).Write(sink);
 }
 
 void SaveState(const Model& model, const State& state,
                const std::string& path) {
-  const StateToWrite to_write = PartsOf(model, state);
-  // Before the file is made: a state that cannot be saved leaves none.
-  const std::string head = HeadOf(to_write, HashContents(to_write));
+  const StateWriter writer(model, state);
+  // After it: a state that cannot be saved leaves no file.
   AtomicFile file(path);
-  WriteParts(to_write, head, file);
+  writer.Write(file);
   file.Commit();
 }
 
 uint64_t StateFileBytes(const Model& model, const State& state) {
   const StateToWrite to_write = PartsOf(model, state);
-  uint64_t bytes = HeadOf(to_write, /*contents=*/0).size();
-  for (const StatePart& part : to_write.parts) {
-    bytes += part.floats() * sizeof(float);
-  }
-  return bytes;
+  return HeadOf(to_write, /*contents=*/0).size() + to_write.bytes();
 }
 
 }  // namespace tarn
