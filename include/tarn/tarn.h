@@ -140,10 +140,11 @@ TARN_API const char* tarn_model_label(const tarn_model* model, uint64_t index);
  * source and can only be copied to. TARN_ERROR_ARGUMENT for a classifier. */
 TARN_API tarn_status tarn_state_new(const tarn_model* model, tarn_state** state,
                                     tarn_error** error);
-/* A copy that shares nothing. O(bytes). */
+/* A copy, another value: it and its source may belong to different threads.
+ * O(1); its bytes are copied when one of them is next changed. */
 TARN_API tarn_status tarn_state_clone(const tarn_state* state,
                                       tarn_state** clone, tarn_error** error);
-/* Overwrites `to` with `from`; both of one model. O(bytes). */
+/* Overwrites `to` with `from`; both of one model. O(1), as tarn_state_clone. */
 TARN_API tarn_status tarn_state_copy(tarn_state* to, const tarn_state* from,
                                      tarn_error** error);
 /* Returns to before the first token; the source is kept. */
@@ -538,7 +539,8 @@ TARN_API void tarn_session_draft_counts(const tarn_session* session,
 
 /* A session that continues by itself from the same value: state, tokens, text
  * and marks. stream: of the random numbers that its text draws with; NULL: as
- * this one. O(state); earlier states are shared. */
+ * this one. O(tokens); the state is copied when one of them next moves, and
+ * earlier states are shared. */
 TARN_API tarn_status tarn_session_fork(const tarn_session* session,
                                        const uint64_t* stream,
                                        tarn_session** fork, tarn_error** error);

@@ -75,7 +75,7 @@ def test_json_has_its_keys_and_adds_up(tarn, models):
         assert row["avg_ns"] == pytest.approx(sum(row["samples_ns"]) / 3, abs=1)
         # Keys and values: 2 layers x 2 x 32 floats per token.
         assert row["session_bytes"] == 6 * 2 * 2 * 32 * 4
-        assert row["read_bytes_per_s"] > 0 and row["fork_us"] > 0
+        assert row["read_bytes_per_s"] > 0 and row["fork_us"] > 0 and row["copy_us"] >= 0
     wide, narrow = rows[1]["bytes_per_step"], rows[5]["bytes_per_step"]
     assert (rows[1]["n_gen"], rows[5]["weight_type"]) == (4, "bf16")
     cache = (6 + 2) * 2 * 2 * 32 * 4

@@ -104,7 +104,7 @@ class State:
         self._model = model
 
     def clone(self) -> State:
-        """A copy that shares nothing. O(nbytes)."""
+        """A copy, another value. O(1): bytes are copied when one of the two is next changed."""
         return State(self._model, _held=self._held.clone())
 
     def copy_from(self, other: State) -> None:

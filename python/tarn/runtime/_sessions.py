@@ -255,7 +255,7 @@ class Session:
     def fork(self, stream: int | None = None) -> Session:
         """A session that continues by itself from the same value: state, tokens, text,
         marks. stream: of the random numbers that its text draws with; None: as this one.
-        O(state); earlier states are shared."""
+        O(tokens): the state is copied when one of the two next moves."""
         copy = type(self).__new__(type(self))
         own = 0 if stream is None else whole("stream", stream, 0, 2**64 - 1)
         copy._held = self._held.fork(stream is not None, own)

@@ -60,8 +60,8 @@ constexpr Column kSteps[] = {
     {"t/s", 20},         {"ms/step", 10}, {"GB/s", 8},  {"% of read", 9}};
 constexpr Column kStates[] = {{"model", 30, true}, {"threads", 7},
                               {"depth", 8},        {"bytes/session", 14},
-                              {"save us", 10},     {"restore us", 10},
-                              {"fork us", 10},     {"read GB/s", 9}};
+                              {"fork us", 10},     {"copy us", 10},
+                              {"read GB/s", 9}};
 
 std::string RateText(const BenchRow& row) {
   const std::vector<double> rates = row.Rates();
@@ -116,9 +116,8 @@ Json Values(const BenchRow& row) {
   j["bytes_per_s"] = row.BytesPerSecond();
   j["read_bytes_per_s"] = row.read_bandwidth;
   j["session_bytes"] = row.state.bytes;
-  j["save_us"] = row.state.save_us;
-  j["restore_us"] = row.state.restore_us;
   j["fork_us"] = row.state.fork_us;
+  j["copy_us"] = row.state.copy_us;
   return j;
 }
 
@@ -206,12 +205,11 @@ std::string MarkdownFooter(const std::vector<BenchRow>& rows) {
       continue;
     }
     last = &row;
-    states +=
-        Line(kStates,
-             {row.model, std::to_string(row.threads),
-              std::to_string(row.test.depth), std::to_string(row.state.bytes),
-              Fixed(row.state.save_us, 1), Fixed(row.state.restore_us, 1),
-              Fixed(row.state.fork_us, 1), Fixed(row.read_bandwidth / 1e9, 2)});
+    states += Line(
+        kStates,
+        {row.model, std::to_string(row.threads), std::to_string(row.test.depth),
+         std::to_string(row.state.bytes), Fixed(row.state.fork_us, 1),
+         Fixed(row.state.copy_us, 1), Fixed(row.read_bandwidth / 1e9, 2)});
   }
   if (!steps.empty()) text += "\n" + Head(kSteps) + steps;
   if (!states.empty()) text += "\n" + Head(kStates) + states;

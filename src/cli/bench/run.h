@@ -44,11 +44,11 @@ BenchTimes RunBenchTest(const Model& model, const BenchTest& test,
 /// middle of the generated tokens.
 int64_t BytesPerStep(const Model& model, const BenchTest& test);
 
-/// Microseconds to save a state (into existing memory), to restore it, and to
-/// fork it (a new state): medians over `repetitions`.
+/// Microseconds to fork a state, and what the first step of a fork takes more
+/// than another, since it copies the state: medians over `repetitions`.
 struct StateTimes {
   int64_t bytes = 0;  // of one session's recurrence
-  double save_us = 0, restore_us = 0, fork_us = 0;
+  double fork_us = 0, copy_us = 0;
 };
 StateTimes MeasureState(const Model& model, const State& start,
                         int64_t repetitions);

@@ -38,8 +38,9 @@ struct ModelOptions {
 class Model;
 struct Insides;  // of both, for the runtime's own files (impl.h)
 
-/// The past of one sequence as a value: it can be moved and Clone()d, and
-/// copying is never implicit. Linear models: a fixed-size block. Softmax
+/// The past of one sequence as a value: it can be moved and Clone()d. A clone
+/// shares memory until it or its source next moves, which copies it; the two
+/// may belong to different threads. Linear models: a fixed-size block. Softmax
 /// models: a KV cache that grows by doubling. Sequence-to-sequence models: also
 /// what Encode() made of the source, which copies share and which never
 /// changes. One writer at a time.
@@ -52,7 +53,7 @@ class State {
   State(State&&) noexcept;
   State& operator=(State&&) noexcept;
   ~State();
-  State Clone() const;                // O(bytes), nothing shared
+  State Clone() const;                // O(1): copied once one of them moves
   void CopyFrom(const State& other);  // same model, else ArgumentError
   void Reset();                       // back to position 0; keeps the source
   int64_t position() const;           // tokens consumed

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
 #include "reference/test_model.h"
+#include "runtime/model/impl.h"
 #include "runtime/model/model.h"
 
 namespace tarn::testing {
@@ -22,10 +24,12 @@ class StateTest : public ::testing::Test {
   template <typename Action>
   void ExpectRefused(State& state, const std::string& where, Action action) {
     const State before = state.Clone();
+    const uint64_t hash = state.Hash();
     const Error error = ErrorOf(action);
     EXPECT_EQ(ErrorCode::kArgument, error.code());
     EXPECT_TRUE(Contains(error.where(), where)) << error.what();
     EXPECT_TRUE(before == state);
+    EXPECT_EQ(hash, state.Hash());  // a clone may share the memory
   }
 
   TemporaryFolder folder_;
@@ -57,6 +61,42 @@ TEST_F(StateTest, LastLogitsTravelWithTheState) {
   EXPECT_NE(state.Hash(), other.Hash());
   model.Prefill(state, {});
   EXPECT_EQ(6, state.position());
+}
+
+// A clone costs memory and time once one of the two moves, whichever it is.
+TEST_F(StateTest, ClonesShareMemoryUntilOneMoves) {
+  for (const char* mixer : {"linear", "full"}) {
+    config_.attention = MixerKind(mixer);
+    WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
+    const Model model = Open();
+    State a(model);
+    model.Prefill(a, RandomTokens(config_, 50, 1), logits_.data());
+    const auto at = [](const State& state) {
+      return std::as_const(Insides::Of(state)).Tensor(0, 0);
+    };
+    for (const bool parent_moves : {false, true}) {
+      State b = a.Clone();
+      EXPECT_EQ(at(a), at(b));
+      const uint64_t hash = a.Hash();
+      State& moves = parent_moves ? a : b;
+      const State& stays = parent_moves ? b : a;
+      const float* kept = at(stays);
+      model.Step(moves, 3, logits_.data());
+      EXPECT_NE(at(a), at(b));
+      EXPECT_EQ(kept, at(stays));
+      EXPECT_EQ(hash, stays.Hash());
+      EXPECT_EQ(51, moves.position());
+      State alone(model);
+      model.Prefill(alone, RandomTokens(config_, 50, 1));
+      model.Step(alone, 3, logits_.data());
+      EXPECT_TRUE(alone == moves);
+      // Once it has memory of its own it keeps it.
+      const float* own = at(moves);
+      model.Step(moves, 4, logits_.data());
+      EXPECT_EQ(own, at(moves));
+      if (parent_moves) break;
+    }
+  }
 }
 
 TEST_F(StateTest, ScoreKeepsTheLastRow) {

@@ -367,10 +367,12 @@ TEST_F(PlainSession, AStoppedRollbackChangesNothing) {
   Session session(model_);
   session.Append(Some(4000));
   const Session before = session.Fork();
+  const uint64_t hash = before.state().Hash();
   int asked = 0;
   EXPECT_THROW(session.RollBack(3, [&] { return ++asked > 0; }), Error);
   EXPECT_GT(asked, 0);
   EXPECT_TRUE(before == session);
+  EXPECT_EQ(hash, session.state().Hash());
   EXPECT_EQ(3, session.RollBack(3));
 }
 

@@ -34,16 +34,18 @@ void SequenceState::Reserve(int64_t tokens) {
   const bool grows = layout_->grows();
   if (grows && (tokens > capacity_ || !cache_.own())) {
     const int64_t before = capacity_;
-    const int64_t room = tokens > before
-                             ? std::max({tokens, 2 * before, kFirstCapacity})
-                             : before;
-    SharedFloats cache = std::move(cache_);
-    try {
-      cache_ = SharedFloats(room * layout_->token_floats);
-    } catch (...) {
-      cache_ = std::move(cache);
-      throw;
+    int64_t room = tokens > before
+                       ? std::max({tokens, 2 * before, kFirstCapacity})
+                       : before;
+    SharedFloats cache;
+    if (spare_cache_.own() &&
+        spare_cache_.size() >= room * layout_->token_floats) {
+      room = spare_cache_.size() / layout_->token_floats;
+      cache = std::move(spare_cache_);
+    } else {
+      cache = SharedFloats(room * layout_->token_floats);
     }
+    std::swap(cache, cache_);
     capacity_ = room;
     rows_ = std::min(Rows(), before);
     CopyCache(cache, before, rows_);
@@ -71,7 +73,7 @@ void SequenceState::CopyCache(const SharedFloats& from, int64_t capacity,
 
 void SequenceState::CopyFrom(const SequenceState& other) {
   if (this == &other) return;
-  cache_ = other.cache_;
+  cache_.Share(other.cache_, spare_cache_);
   capacity_ = other.capacity_;
   rows_ = other.position;
   block_.Share(other.block_, spare_block_);
@@ -82,7 +84,7 @@ void SequenceState::CopyFrom(const SequenceState& other) {
 }
 
 void SequenceState::CopyRows(const SequenceState& other, int64_t tokens) {
-  cache_ = other.cache_;
+  cache_.Share(other.cache_, spare_cache_);
   capacity_ = other.capacity_;
   rows_ = tokens;
 }

@@ -133,8 +133,8 @@ class SequenceState {
   SharedFloats block_;  // fixed tensors
   SharedFloats cache_;  // growing tensors, capacity_ tokens of each
   SharedFloats logits_;
-  // Memory of the same sizes that is used for the next copies.
-  SharedFloats spare_block_, spare_logits_;
+  // Its memory while it shares another's, used for the next copies.
+  SharedFloats spare_block_, spare_cache_, spare_logits_;
 };
 
 }  // namespace tarn
