@@ -71,6 +71,11 @@ def tarn(*arguments, code=0):
     return done
 
 
+def without_head(weights):
+    for name in [name for name in weights if name.startswith("mtp.")]:
+        del weights[name]
+
+
 def all_tokens(session):
     return [*session.tokens.tolist(), *session.pending.tolist()]
 
@@ -242,6 +247,83 @@ def test_the_head_survives_every_conversion(name, made, tmp_path):
         assert session.draft_counts[0] > 0
 
 
+def gguf_file(name, made, tmp_path, edit=lambda tensors: None):
+    """The model as llama.cpp's converter writes it, with the head as one more layer."""
+    recurrent = pytest.importorskip("gguf_recurrent")
+    _, head, folder = made(name)
+    plain = tmp_path / "plain"
+    shutil.copytree(folder, plain)
+    mtp.change_weights(plain, without_head)
+    config = json.loads((plain / "config.json").read_text())
+    layers = config["num_hidden_layers"]
+    at = f"model.layers.{layers}."
+    block = {
+        name.replace("mtp.layers.0.", at): tensor
+        for name, tensor in mtp.of_each_expert(mtp.head_tensors(head)).items()
+    }
+    shift = lambda norm: block.pop(f"mtp.{norm}.weight") + 1  # noqa: E731
+    added = {
+        "eh_proj": block.pop("mtp.fc.weight"),
+        "enorm": shift("pre_fc_norm_embedding"),
+        "hnorm": shift("pre_fc_norm_hidden"),
+        "shared_head_norm": shift("norm"),
+    }
+
+    def add(_, tensors):
+        own = {**config, "num_hidden_layers": layers + 1}
+        tensors.update(recurrent.tensors_of(own, block))
+        for part, tensor in added.items():
+            tensors[f"blk.{layers}.nextn.{part}.weight"] = tensor.contiguous()
+        edit(tensors)
+
+    return recurrent.convert(plain, tmp_path / "model.gguf", edit=add, later_layers=1)
+
+
+@pytest.mark.parametrize("name", ["dense", "experts", "next"])
+def test_files_of_llama_cpp_have_the_head(name, made, tmp_path):
+    model, head, _ = made(name)
+    file = gguf_file(name, made, tmp_path)
+    session = runtime.Session(runtime.Model(file))
+    session._held.draft_mtp(2, False)
+    session.begin(PROMPT, 40, **GREEDY)
+    assert check_drafts(session, model, head, 2, 20) >= 5
+    tarn("import", file, "--out", tmp_path / "own")
+    session = runtime.Session(runtime.Model(tmp_path / "own"))
+    session._held.draft_mtp(2, False)
+    session.begin(PROMPT, 40, **GREEDY)
+    assert check_drafts(session, model, head, 2, 20) >= 5
+
+
+def test_a_head_of_llama_cpp_with_parts_of_its_own_is_left_out(made, tmp_path):
+    """Such as a separate embedding. One that is not whole is refused."""
+
+    def embedding(tensors):
+        tensors["blk.4.nextn.embed_tokens.weight"] = torch.ones(97, 36)
+
+    session = runtime.Session(runtime.Model(gguf_file("dense", made, tmp_path, embedding)))
+    with pytest.raises(ValueError, match="want one with an extra prediction head"):
+        session.speculate("mtp")
+    shutil.rmtree(tmp_path / "plain")
+    file = gguf_file(
+        "dense", made, tmp_path, lambda tensors: tensors.pop("blk.4.attn_k_norm.weight")
+    )
+    done = tarn("generate", file, "--prompt", "1 2", "--max-tokens", 2, code=3)
+    assert done.stderr.count("\n") == 1 and "attn_k_norm" in done.stderr
+
+
+def test_a_file_for_llama_cpp_is_written_without_the_head(tmp_path):
+    kind, keys = CASES["dense"]
+    model, head = mtp.model_and_head(kind, {**keys, "linear_value_head_dim": 10})
+    folder = mtp.save(kind, model, head, tmp_path / "model")
+    done = tarn("export", folder, "--to", "gguf", "--out", tmp_path / "model.gguf")
+    assert "prediction head" in done.stdout + done.stderr
+    opened = runtime.Model(tmp_path / "model.gguf")
+    wanted = published.definer_logits(model, PROMPT)
+    published.assert_close(opened.score(opened.state(), np.array(PROMPT)), wanted)
+    with pytest.raises(ValueError, match="got none"):
+        runtime.Session(opened).speculate("mtp")
+
+
 def test_modules_do_not_have_the_head(made, tmp_path):
     tarn_package = pytest.importorskip("tarn")
     model, _, folder = made("dense")
@@ -259,11 +341,7 @@ def test_a_state_file_does_not_depend_on_the_head(made, tmp_path):
     without = tmp_path / "without"
     shutil.copytree(folder, without)
 
-    def drop(weights):
-        for name in [name for name in weights if name.startswith("mtp.")]:
-            del weights[name]
-
-    mtp.change_weights(without, drop)
+    mtp.change_weights(without, without_head)
     model = runtime.Model(folder)
     state = model.state()
     model.score(state, np.array(PROMPT))
@@ -290,10 +368,7 @@ def test_a_model_without_a_head_says_so(what, keys, message, made, tmp_path):
     shutil.copytree(made("dense")[2], folder)
     changed_config(folder, **keys)
     if what == "none":
-        mtp.change_weights(
-            folder,
-            lambda weights: [weights.pop(name) for name in list(weights) if name[:4] == "mtp."],
-        )
+        mtp.change_weights(folder, without_head)
     session = runtime.Session(runtime.Model(folder))
     session.speculate("ngram")
     with pytest.raises(ValueError, match=f"want one with an extra prediction head.*{message}"):
