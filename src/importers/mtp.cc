@@ -19,7 +19,7 @@ constexpr const char* kDedicated = "mtp_use_dedicated_embeddings";
 
 struct MtpKeys {
   int64_t layers = 0;
-  bool dedicated = false;  // an embedding of its own
+  bool dedicated = false;  // a separate embedding
   const char* count = "";  // the key that was there
 };
 

@@ -294,7 +294,7 @@ def test_files_of_llama_cpp_have_the_head(name, made, tmp_path):
     assert check_drafts(session, model, head, 2, 20) >= 5
 
 
-def test_a_head_of_llama_cpp_with_parts_of_its_own_is_left_out(made, tmp_path):
+def test_a_head_of_llama_cpp_with_other_parts_is_left_out(made, tmp_path):
     """Such as a separate embedding. One that is not whole is refused."""
 
     def embedding(tensors):
