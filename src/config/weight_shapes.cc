@@ -323,6 +323,7 @@ std::optional<ModelConfig> MtpConfig(const ModelConfig& finished) {
         });
     if (!keeps || !layer.branches.empty() || layer.reads_passed) continue;
     layer.n_layers = 1;
+    if (!Rotates(layer)) layer.positions = Positions::kNone;
     FinishConfig(layer);
     return layer;
   }

@@ -343,6 +343,16 @@ TEST(MtpShapesTest, TheHeadIsLikeTheLastLayerThatKeepsAllTokens) {
   EXPECT_TRUE(MtpShapes(learned).empty());
 }
 
+// Some models have layers that do not rotate, and the last may be one.
+TEST(MtpShapesTest, ItsLayerMayBeOneThatDoesNotRotate) {
+  ModelConfig config = Layered("full,full:rotate=false");
+  config.positions = Positions::kRotary;
+  FinishConfig(config);
+  const std::optional<ModelConfig> head = MtpConfig(config);
+  ASSERT_TRUE(head.has_value());
+  EXPECT_EQ(Positions::kNone, head->positions);
+}
+
 // The keys of other mixers do not reach the head's layer.
 TEST(MtpShapesTest, ItsConfigurationIsThatOfTheLayer) {
   ModelConfig config = Layered("gdn,full:key_heads=1");
