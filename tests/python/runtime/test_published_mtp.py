@@ -37,7 +37,7 @@ EXPERTS = dict(
     moe_intermediate_size=20,
     shared_expert_intermediate_size=28,
 )
-CASES = {
+MODELS = {
     "dense": ("qwen3_5_text", BASE),
     "tied": ("qwen3_5_text", {**BASE, "tie_word_embeddings": True, "attention_bias": True}),
     "experts": ("qwen3_5_moe_text", {**BASE, **EXPERTS}),
@@ -54,7 +54,7 @@ def made(tmp_path_factory):
 
     def make(name):
         if name not in models:
-            kind, keys = CASES[name]
+            kind, keys = MODELS[name]
             model, head = mtp.model_and_head(kind, keys)
             folder = mtp.save(kind, model, head, tmp_path_factory.mktemp(name) / "model")
             models[name] = model, head, folder
@@ -96,7 +96,7 @@ def check_drafts(session, model, head, most, count):
     return compared
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("most", [1, 3])
 def test_drafts_are_those_of_the_class_that_defines_the_head(name, most, made):
     model, head, folder = made(name)
@@ -149,7 +149,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("weights", ["f32", "int8"])
 @pytest.mark.parametrize("how", OPTIONS)
 def test_texts_are_those_without_drafts(name, weights, how, made):
@@ -183,7 +183,7 @@ def copying_head(head):
 
 
 def test_a_head_that_is_right_saves_passes(tmp_path):
-    kind, keys = CASES["dense"]
+    kind, keys = MODELS["dense"]
     model, head = mtp.model_and_head(kind, keys)
     width = keys["hidden_size"]
     copying_head(head)
@@ -212,10 +212,10 @@ def test_a_head_that_is_right_saves_passes(tmp_path):
     assert accepted == drafted > 60
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_head_survives_every_conversion(name, made, tmp_path):
     _, _, folder = made(name)
-    kind, _ = CASES[name]
+    kind, _ = MODELS[name]
     own, back, rounded = tmp_path / "own", tmp_path / "back", tmp_path / "int8"
     tarn("import", folder, "--out", own)
     tarn("verify", own)
@@ -312,7 +312,7 @@ def test_a_head_of_llama_cpp_with_other_parts_is_left_out(made, tmp_path):
 
 
 def test_a_file_for_llama_cpp_is_written_without_the_head(tmp_path):
-    kind, keys = CASES["dense"]
+    kind, keys = MODELS["dense"]
     model, head = mtp.model_and_head(kind, {**keys, "linear_value_head_dim": 10})
     folder = mtp.save(kind, model, head, tmp_path / "model")
     done = tarn("export", folder, "--to", "gguf", "--out", tmp_path / "model.gguf")
