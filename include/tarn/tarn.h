@@ -518,7 +518,8 @@ TARN_API tarn_status tarn_session_next(tarn_session* session,
 enum {
   TARN_DRAFT_NONE = 0,
   TARN_DRAFT_NGRAM = 1, /* from what the text repeats of itself */
-  TARN_DRAFT_MODEL = 2  /* from a small model with the same tokenizer */
+  TARN_DRAFT_MODEL = 2, /* from a small model with the same tokenizer */
+  TARN_DRAFT_MTP = 3    /* from the model's own extra prediction head */
 };
 /* From now on draft tokens, at most `most` (1 to 64; 0: 12) at once, are read
  * in one pass together with the token that was drawn, as far as that is
@@ -526,8 +527,12 @@ enum {
  * draft token is accepted, tarn_session_next gives it without running the
  * model. Meanwhile the position may stand at an earlier token than without
  * drafts, with several tokens pending. Marks, rollback and a new text are as
- * without. draft: for TARN_DRAFT_MODEL, kept alive; else unused.
- * TARN_ERROR_ARGUMENT for another tokenizer, with nothing changed. */
+ * without. draft: for TARN_DRAFT_MODEL, kept alive; else unused. The head of
+ * TARN_DRAFT_MTP is read from the model's directory when a session first asks
+ * for it, and drafts from what the model reads from then on.
+ * TARN_ERROR_ARGUMENT for another tokenizer and for a model without such a
+ * head, TARN_ERROR_FORMAT or TARN_ERROR_IO where its files can no longer be
+ * read, with nothing changed. */
 TARN_API tarn_status tarn_session_speculate(tarn_session* session,
                                             int32_t source,
                                             const tarn_model* draft,

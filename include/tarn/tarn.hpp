@@ -651,6 +651,11 @@ class Session {
     internal::Call(tarn_session_speculate, session_, TARN_DRAFT_MODEL,
                    draft.get(), most);
   }
+  /// Draft tokens of the model's own extra prediction head.
+  void SpeculateMtp(std::uint32_t most = 0) {
+    internal::Call(tarn_session_speculate, session_, TARN_DRAFT_MTP,
+                   static_cast<const tarn_model*>(nullptr), most);
+  }
   void DoNotSpeculate() {
     internal::Call(tarn_session_speculate, session_, TARN_DRAFT_NONE,
                    static_cast<const tarn_model*>(nullptr), 0);

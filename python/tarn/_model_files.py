@@ -198,6 +198,8 @@ def load_model(dir: AnyPath) -> torch.nn.Module:
     for name, tensor in tensors.items():
         if tensor.dtype not in _DTYPES:
             raise ValueError(f"{files[name]}: {name}: want F32, BF16 or F16, got {tensor.dtype}")
+    # Modules have no extra prediction head.
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith("mtp.")}
     shapes = weight_shapes(model.config)  # type: ignore[arg-type]
     for name in sorted({*tensors, *shapes}):
         given = tuple(tensors[name].shape) if name in tensors else None

@@ -184,8 +184,11 @@ TEST_F(CApiSession, DraftsDoNotChangeAText) {
     EXPECT_TRUE(source != TARN_DRAFT_NONE || drafted == 0);
     tarn_session_free(session);
   }
-  ExpectError(tarn_session_speculate(session_, 3, nullptr, 0, &error_),
+  ExpectError(tarn_session_speculate(session_, 4, nullptr, 0, &error_),
               TARN_ERROR_ARGUMENT, "source");
+  ExpectError(
+      tarn_session_speculate(session_, TARN_DRAFT_MTP, nullptr, 0, &error_),
+      TARN_ERROR_ARGUMENT, "extra prediction head");
   ExpectError(
       tarn_session_speculate(session_, TARN_DRAFT_NGRAM, nullptr, 65, &error_),
       TARN_ERROR_ARGUMENT, "speculation.most");

@@ -29,6 +29,24 @@ class OwnerSession : public testing::Test {
   static inline std::filesystem::path root_;
 };
 
+TEST_F(OwnerSession, DraftsOfTheModelsHeadDoNotChangeAText) {
+  const tarn::Model model = Open("mtp");
+  tarn::GenerateOptions options;
+  options.max_tokens = 60;
+  options.sampler.seed = 4;
+  options.stop_tokens = std::vector<std::int32_t>();
+  tarn::Session plain(model), drafted(model);
+  drafted.SpeculateMtp(4);
+  for (tarn::Session* session : {&plain, &drafted}) {
+    session->Begin(model.EncodePrompt("prompt"), options);
+  }
+  EXPECT_EQ(plain.Rest(), drafted.Rest());
+  EXPECT_EQ(plain.tokens(), drafted.tokens());
+  EXPECT_GT(drafted.draft_counts().first, 0u);
+  tarn::Session other(Open("full"));
+  EXPECT_THROW(other.SpeculateMtp(), tarn::Error);
+}
+
 TEST_F(OwnerSession, WritesWhatGenerateWrites) {
   const tarn::Model model = Open("full");
   tarn::GenerateOptions options;

@@ -12,6 +12,7 @@
 #include "core/text.h"
 #include "runtime/session/session_file.h"
 #include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/mtp_draft.h"
 #include "runtime/speculate/ngram_draft.h"
 
 using tarn::capi::Guard;
@@ -162,6 +163,9 @@ tarn_status tarn_session_speculate(tarn_session* session, int32_t source,
         drafts = std::make_unique<tarn::ModelDraft>(*draft, *session->model);
         tarn::capi::Hold(draft);
         held = {draft, tarn::capi::Release};
+        break;
+      case TARN_DRAFT_MTP:
+        drafts = std::make_unique<tarn::MtpDraft>(*session->model);
         break;
       default:
         throw tarn::ArgumentError("source", "one of TARN_DRAFT_*",

@@ -38,6 +38,10 @@ void WriteModels(const std::string& root) {
     bytes.tokens.emplace_back(1, static_cast<char>(b));
   }
   write("nfc", nfc, Tokenizer::Bpe(std::move(bytes)), 7);
+  ModelConfig head = TinyConfig(tarn::MixerKind("full"));
+  head.positions = tarn::Positions::kRotary;
+  FinishConfig(head);
+  WriteRandomModel(root + "/mtp", head, Tokenizer::Byte(), 9, /*mtp=*/true);
   write("image", tarn::TinyImageConfig(tarn::MixerKind("linear")),
         Tokenizer::Byte(), 8);
 }

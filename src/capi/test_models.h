@@ -13,6 +13,7 @@ namespace tarn_test {
 ///   char           5 rows, 3 of them characters: a, b, the euro sign
 ///   ids            20,000 numbers: tokens of up to 6 bytes of text
 ///   nfc            bytes of text that is normalised first, which may lengthen
+///   mtp            on bytes, with an extra prediction head
 ///   image          6 x 4 pixels, fewer outputs than there are bytes
 void WriteModels(const std::string& root);
 

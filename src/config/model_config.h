@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -343,6 +344,23 @@ std::vector<std::pair<std::string, std::vector<int64_t>>> WeightShapes(
 /// and the head, and what the rows of mixers and feed-forward parts list. Of
 /// the architectures that have attention.
 std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config);
+/// The extra prediction head (multi-token prediction, DeepSeek-V3,
+/// arXiv 2412.19437, section 2.2) whose tensors a weight file may hold after
+/// those of the model: from the model's row h at a token, after the final norm,
+/// and the embedding e of the next token it makes
+///   projection [embedding_norm(e); hidden_norm(h)]
+/// which passes through one layer and a norm, and then through the model's own
+/// head, to predict the token after that one. The layer is like the model's
+/// last one that keeps rows of all tokens. Its configuration, that of a model
+/// of one layer; empty for models that cannot have such a head.
+std::optional<ModelConfig> MtpConfig(const ModelConfig& finished);
+/// The tensors of the head, all of which a file holds or none; none where a
+/// model cannot have one: `mtp.embedding_norm.*`, `mtp.hidden_norm.*`,
+/// `mtp.projection.weight` [d_model, 2 d_model], `mtp.layers.0.*`,
+/// `mtp.norm.*`.
+std::vector<std::pair<std::string, std::vector<int64_t>>> MtpShapes(
+    const ModelConfig& config);
+inline constexpr std::string_view kMtpPrefix = "mtp.";
 /// Whether a tensor of that name is drawn or fixed, not trained: omega,
 /// log_decay, lower_bound.
 bool IsBuffer(std::string_view name);

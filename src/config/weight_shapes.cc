@@ -303,6 +303,52 @@ std::vector<NamedShape> WeightShapes(const ModelConfig& config) {
   return shapes;
 }
 
+std::optional<ModelConfig> MtpConfig(const ModelConfig& finished) {
+  const bool may = finished.arch == Arch::kDecoder &&
+                   finished.task == Task::kLm && finished.final_norm &&
+                   (finished.positions == Positions::kRotary ||
+                    finished.positions == Positions::kNone);
+  if (!may) return std::nullopt;
+  // The layers repeat with the pattern.
+  const int64_t entries =
+      std::max<int64_t>(1, static_cast<int64_t>(finished.layers.size()));
+  const int64_t first = std::max<int64_t>(0, finished.n_layers - entries);
+  for (int64_t i = finished.n_layers - 1; i >= first; --i) {
+    ModelConfig layer = LayerView(finished, i);
+    const StateSpec state = LayerState(layer);
+    const bool keeps =
+        !state.empty() &&
+        std::all_of(state.begin(), state.end(), [](const StateTensor& tensor) {
+          return tensor.grows && tensor.kept == 0;
+        });
+    if (!keeps || !layer.branches.empty() || layer.reads_passed) continue;
+    layer.n_layers = 1;
+    if (!Rotates(layer)) layer.positions = Positions::kNone;
+    FinishConfig(layer);
+    return layer;
+  }
+  return std::nullopt;
+}
+
+std::vector<NamedShape> MtpShapes(const ModelConfig& config) {
+  const std::optional<ModelConfig> head = MtpConfig(Finished(config));
+  Shapes shapes;
+  if (!head) return shapes;
+  const std::string prefix(kMtpPrefix);
+  for (const auto& [name, shape] : WeightShapes(*head)) {
+    if (name.starts_with("norm.")) {
+      for (const char* norm : {"embedding_", "hidden_", ""}) {
+        shapes.push_back({StrCat(prefix, norm, name), shape});
+      }
+    } else if (name.starts_with("layers.")) {
+      shapes.push_back({prefix + name, shape});
+    }
+  }
+  shapes.push_back(
+      {prefix + "projection.weight", {head->d_model, 2 * head->d_model}});
+  return shapes;
+}
+
 std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config) {
   ModelConfig finished = config;
   FinishConfig(finished);
@@ -332,6 +378,11 @@ std::map<std::string, Precision> WeightPrecisions(const ModelConfig& config) {
       add(layer, Spec(view.feed_forward).precise);
     }
   };
+  if (const std::optional<ModelConfig> head = MtpConfig(finished)) {
+    const std::string layer = StrCat(kMtpPrefix, "layers.0.");
+    add(layer + "attention.", Spec(head->attention).precise);
+    add(layer, Spec(head->feed_forward).precise);
+  }
   if (finished.arch == Arch::kSeq2seq) {
     stack("encoder.", "attention.", finished.n_layers);
     stack("decoder.", "self_attention.", finished.n_decoder_layers);

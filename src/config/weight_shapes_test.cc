@@ -1,6 +1,8 @@
 // Names and shapes of a model's tensors.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -299,6 +301,76 @@ ModelConfig Layered(const std::string& layers) {
   return config;
 }
 
+TEST(MtpShapesTest, TheHeadIsLikeTheLastLayerThatKeepsAllTokens) {
+  const auto with = [](const std::string& layers) {
+    ModelConfig config = Layered(layers);
+    config.positions = Positions::kRotary;
+    config.norm_kind = NormKind::kRms;
+    FinishConfig(config);
+    return config;
+  };
+  for (const char* layers :
+       {"gdn,full:key_heads=1,gdn", "full:key_heads=1,gdn:feed_forward=moe",
+        "full,full:key_heads=1", "full:key_heads=1,local:local_context=3"}) {
+    const ModelConfig config = with(layers);
+    const std::map<std::string, std::vector<int64_t>> model = [&] {
+      const Shapes all = WeightShapes(config);
+      return std::map<std::string, std::vector<int64_t>>(all.begin(),
+                                                         all.end());
+    }();
+    const std::string text = layers;
+    const int64_t layer = text.starts_with("full:") ? 0 : 1;
+    const Shapes head = MtpShapes(config);
+    Shapes want;
+    const std::string prefix = StrCat("layers.", layer, ".");
+    for (const auto& [name, shape] : WeightShapes(config)) {
+      if (!name.starts_with(prefix)) continue;
+      want.push_back({"mtp.layers.0." + name.substr(prefix.size()), shape});
+    }
+    for (const char* norm : {"embedding_norm", "hidden_norm", "norm"}) {
+      want.push_back({StrCat("mtp.", norm, ".weight"), {config.d_model}});
+    }
+    want.push_back(
+        {"mtp.projection.weight", {config.d_model, 2 * config.d_model}});
+    EXPECT_EQ(want, head) << layers;
+  }
+  for (const char* layers : {"gdn,mamba2", "local:local_context=3",
+                             "mamba2+full,linear", "linear"}) {
+    EXPECT_TRUE(MtpShapes(Layered(layers)).empty()) << layers;
+  }
+  ModelConfig learned = Layered("full");
+  learned.positions = Positions::kLearned;
+  EXPECT_TRUE(MtpShapes(learned).empty());
+}
+
+// Some models have layers that do not rotate, and the last may be one.
+TEST(MtpShapesTest, ItsLayerMayBeOneThatDoesNotRotate) {
+  ModelConfig config = Layered("full,full:rotate=false");
+  config.positions = Positions::kRotary;
+  FinishConfig(config);
+  const std::optional<ModelConfig> head = MtpConfig(config);
+  ASSERT_TRUE(head.has_value());
+  EXPECT_EQ(Positions::kNone, head->positions);
+}
+
+// The keys of other mixers do not reach the head's layer.
+TEST(MtpShapesTest, ItsConfigurationIsThatOfTheLayer) {
+  ModelConfig config = Layered("gdn,full:key_heads=1");
+  config.positions = Positions::kRotary;
+  SetConfigField(config, "conv_width", "3");
+  FinishConfig(config);
+  const std::optional<ModelConfig> head = MtpConfig(config);
+  ASSERT_TRUE(head.has_value());
+  EXPECT_EQ(1, head->n_layers);
+  const ModelConfig layer = LayerView(config, 1), own = LayerView(*head, 0);
+  EXPECT_EQ(layer.attention, own.attention);
+  for (const char* key : {"key_heads", "window"}) {
+    EXPECT_EQ(KeyOf<int64_t>(layer, key), KeyOf<int64_t>(own, key)) << key;
+  }
+  EXPECT_EQ(Spec(layer.attention).weights(layer),
+            Spec(own.attention).weights(own));
+}
+
 // A name that no layer has would leave a gate to be rounded.
 TEST(WeightPrecisionsTest, AreThoseOfTensorsThatLayersHave) {
   std::set<std::string> named, known;
@@ -346,6 +418,10 @@ TEST(WeightPrecisionsTest, NameTheTensorsOfLayers) {
             Precision::kFloat);
   EXPECT_EQ(of("layers.2.attention.decay_projection.weight"), Precision::kByte);
   EXPECT_EQ(of("layers.4.attention.beta_projection.weight"), Precision::kFloat);
+  ModelConfig head = Layered("gdn,full:feed_forward=moe");
+  head.positions = Positions::kRotary;
+  EXPECT_EQ(WeightPrecisions(head).at("mtp.layers.0.router.weight"),
+            Precision::kFloat);
   ModelConfig pairs;
   pairs.arch = Arch::kSeq2seq;
   pairs.n_decoder_layers = 2;

@@ -72,6 +72,13 @@ std::vector<std::string> CompanionFiles();
 /// The same error with the file's folder in front.
 Error InFolder(const std::string& dir, const Error& error);
 
+/// What a model has in place of an extra prediction head that can be run, for
+/// messages: "none", or why its own cannot.
+std::string WhyNoMtp(const ModelPath& model);
+/// The tensors of a source without those of the head (kMtpPrefix).
+std::shared_ptr<const WeightSource> WithoutMtp(
+    std::shared_ptr<const WeightSource> source);
+
 /// The types of the table, in its order.
 std::vector<const char*> PublishedModelTypes();
 

@@ -37,6 +37,9 @@ struct Importer {
   /// `tensors` must then give the shapes of what it cuts.
   const char* architecture = nullptr;
   void (*publish)(const ModelConfig& config, PublishedKeys& to) = nullptr;
+  /// The key that counts the layers of an extra prediction head, in types whose
+  /// `tensors` adds one (AddMtp).
+  const char* mtp_key = nullptr;
 };
 
 /// The rows of all files.
@@ -153,6 +156,16 @@ struct SoftmaxNames {
 };
 void AddSoftmaxStack(const ModelConfig& config, const SoftmaxNames& form,
                      PublishedTensors& from, ImportedTensors& to);
+
+/// Reads the keys of an extra prediction head.
+void ReadMtpKeys(PublishedConfig& from);
+/// Adds the tensors of the head (MtpShapes) from those under "mtp.", where the
+/// file has such and its configuration says that they are one layer that shares
+/// the model's embedding; others are skipped (WhyNoMtp). form: of the model,
+/// whose layers the head's is like. absent: the layers where no key counts
+/// them.
+void AddMtp(const ModelConfig& config, const SoftmaxNames& form, int64_t absent,
+            PublishedTensors& from, ImportedTensors& to);
 
 /// What published files call the three matrices of a gated unit.
 struct GatedUnitNames {

@@ -240,7 +240,16 @@ Result<PublishedForm> Publish(const ModelConfig& config,
       throw FormatError(StrCat(kWhere, ": task"), "\"lm\" of a decoder",
                         StrCat('"', Name(config.task), '"'));
     }
-    const auto [row, attempt] = Choose(config, type);
+    auto [row, attempt] = Choose(config, type);
+    if (weights->Find(StrCat(kMtpPrefix, "norm.weight")) != nullptr) {
+      if (row->mtp_key == nullptr) {
+        throw FormatError(weights->path(),
+                          StrCat("no tensors ", kMtpPrefix, "* for the type ",
+                                 row->model_type),
+                          "an extra prediction head");
+      }
+      attempt.keys[row->mtp_key] = 1;
+    }
     PublishedTensors from(nullptr, attempt.Published(*row));
     ImportedTensors to(attempt.config);
     row->tensors(attempt.config, from, to);

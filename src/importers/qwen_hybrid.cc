@@ -60,6 +60,7 @@ ModelConfig ReadQwenStack(PublishedConfig& from) {
   config.tied_head = from.Flag("tie_word_embeddings", false);
   config.tokenizer = TokenizerKind::kBpe;
   from.Want("hidden_act", "silu");
+  ReadMtpKeys(from);
   const bool biases = from.Flag("attention_bias", false);
   SetKey(config, "qkv_bias", biases);
   SetKey(config, "out_bias", biases);
@@ -114,12 +115,10 @@ ModelConfig ReadQwenNext(PublishedConfig& from) {
   return config;
 }
 
-// The layers that predict later tokens are not read, nor are the keys of
-// Qwen3-Next that this type ignores.
+// The keys of Qwen3-Next that this type ignores are not read.
 ModelConfig ReadQwen35Stack(PublishedConfig& from) {
   from.Want("attn_output_gate", true);
-  from.Ignore({"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-               "mamba_ssm_dtype", "mlp_only_layers"});
+  from.Ignore({"mamba_ssm_dtype", "mlp_only_layers"});
   return ReadQwenStack(from);
 }
 
@@ -292,23 +291,26 @@ void QwenTensors(const ModelConfig& config, PublishedTensors& from,
   const std::string root =
       from.Has(inner + "embed_tokens.weight") ? inner : "model.";
   from.Skip("model.visual.");
-  from.Skip("mtp.");  // a further layer that predicts the token after the next
-  AddSoftmaxStack(config,
-                  {.root = root, .mixer = AddQwenMixer, .unit = AddQwenParts},
-                  from, to);
+  const SoftmaxNames names = {
+      .root = root, .mixer = AddQwenMixer, .unit = AddQwenParts};
+  AddSoftmaxStack(config, names, from, to);
+  // Qwen3-Next does not count the layers of its head, which is one.
+  const bool next = from.config().HasWord("model_type", "qwen3_next");
+  AddMtp(config, names, next ? 1 : 0, from, to);
 }
 
 }  // namespace
 
 std::vector<Importer> QwenImporters() {
-  return {{"qwen3_next", ReadQwenNext, QwenTensors, "Qwen3NextForCausalLM",
-           PublishQwenNext},
-          {"qwen3_5", ReadTextOf<ReadQwen35Text>, QwenTensors},
-          {"qwen3_5_text", ReadQwen35Text, QwenTensors, "Qwen3_5ForCausalLM",
-           PublishQwen35Text},
-          {"qwen3_5_moe", ReadTextOf<ReadQwen35MoeText>, QwenTensors},
-          {"qwen3_5_moe_text", ReadQwen35MoeText, QwenTensors,
-           "Qwen3_5MoeForCausalLM", PublishQwen35MoeText}};
+  return {
+      {"qwen3_next", ReadQwenNext, QwenTensors, "Qwen3NextForCausalLM",
+       PublishQwenNext, "num_nextn_predict_layers"},
+      {"qwen3_5", ReadTextOf<ReadQwen35Text>, QwenTensors},
+      {"qwen3_5_text", ReadQwen35Text, QwenTensors, "Qwen3_5ForCausalLM",
+       PublishQwen35Text, "mtp_num_hidden_layers"},
+      {"qwen3_5_moe", ReadTextOf<ReadQwen35MoeText>, QwenTensors},
+      {"qwen3_5_moe_text", ReadQwen35MoeText, QwenTensors,
+       "Qwen3_5MoeForCausalLM", PublishQwen35MoeText, "mtp_num_hidden_layers"}};
 }
 
 }  // namespace tarn

@@ -33,6 +33,14 @@ bool PublishedTensors::Has(const std::string& name) const {
   return source_ != nullptr && source_->Find(name) != nullptr;
 }
 
+bool PublishedTensors::HasUnder(std::string_view prefix) const {
+  return source_ != nullptr &&
+         std::any_of(source_->tensors().begin(), source_->tensors().end(),
+                     [&](const WeightTensor& tensor) {
+                       return tensor.name.starts_with(prefix);
+                     });
+}
+
 WeightPart PublishedTensors::operator()(const std::string& name) {
   if (source_ == nullptr) return WeightPart::Named(name, kLaterShape);
   if (!Has(name)) {
@@ -138,6 +146,7 @@ void ImportedTensors::Add(std::string name, WeightPart part) {
   if (part.shape() == kLaterShape) {
     if (shapes_.empty()) {
       for (auto& [own, shape] : WeightShapes(config_)) shapes_[own] = shape;
+      for (auto& [own, shape] : MtpShapes(config_)) shapes_[own] = shape;
     }
     part = part.Sized(shapes_[name]);
   }

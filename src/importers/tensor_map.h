@@ -29,6 +29,10 @@ class PublishedTensors {
   /// they are called. The importer's other half read all of it.
   PublishedConfig& config() { return config_; }
   bool Has(const std::string& name) const;
+  /// Whether the name of any tensor begins so.
+  bool HasUnder(std::string_view prefix) const;
+  /// Whether there is no source.
+  bool writes() const { return source_ == nullptr; }
   /// The tensor. Throws FormatError where the source lacks it.
   WeightPart operator()(const std::string& name);
   /// The same of a tensor with this shape; FormatError for another one. What is

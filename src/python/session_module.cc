@@ -20,6 +20,7 @@
 #include "runtime/session/session.h"
 #include "runtime/session/session_file.h"
 #include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/mtp_draft.h"
 #include "runtime/speculate/ngram_draft.h"
 
 namespace tarn::python {
@@ -161,6 +162,12 @@ class PySession {
         std::make_unique<ModelDraft>(draft.loaded(), session_.model()),
         {.most = most});
   }
+  void DraftMtp(int64_t most, bool adapts) {
+    const Use use(busy_);
+    const Unlocked unlocked;
+    session_.Speculate(std::make_unique<MtpDraft>(session_.model()),
+                       {.most = most, .adapts = adapts});
+  }
   std::tuple<int64_t, int64_t> DraftCounts() const {
     const Use use(busy_);
     const SpeculationCounts counts = session_.speculation();
@@ -245,6 +252,16 @@ class PySession {
     const Use use(busy_);
     return CopyOfIds(session_.pending());
   }
+  // Of the latest draft, for tests.
+  std::optional<NewArray<float, 1>> DraftLogits() const {
+    const Use use(busy_);
+    const std::span<const float> logits = session_.draft_logits();
+    if (logits.empty()) return std::nullopt;
+    NewArray<float, 1> copy({logits.size()});
+    std::copy(logits.begin(), logits.end(), copy.data());
+    return copy;
+  }
+
   std::optional<NewArray<float, 1>> Logits() const {
     const Use use(busy_);
     const std::span<const float> logits = session_.logits();
@@ -311,6 +328,7 @@ void AddSessions(PyObject* module) {
       Method<&PySession::DraftNothing>("draft_nothing"),
       Method<&PySession::DraftRepeats>("draft_repeats"),
       Method<&PySession::DraftWith>("draft_with"),
+      Method<&PySession::DraftMtp>("draft_mtp"),
       Method<&PySession::Mark>("mark"),
       Method<&PySession::Unmark>("unmark"),
       Method<&PySession::RollBack>("roll_back"),
@@ -329,6 +347,7 @@ void AddSessions(PyObject* module) {
       Property<&PySession::Marks>("marks"),
       Property<&PySession::End>("end"),
       Property<&PySession::DraftCounts>("draft_counts"),
+      Property<&PySession::DraftLogits>("draft_logits"),
       kLastProperty};
   // A session of the file `given` with "path", of its bytes with "bytes"; else
   // a new one.

@@ -81,7 +81,26 @@ def described(kind, keys):
         root = pathlib.Path(folder)
         with safe_open(root / "model.safetensors", "pt") as file:
             shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-        return {"config": json.loads((root / "config.json").read_text()), "tensors": shapes}
+        made = json.loads((root / "config.json").read_text())
+    if kind == "qwen3_next":
+        shapes.update(head_shapes(shapes))
+        made["num_nextn_predict_layers"] = 1
+    return {"config": made, "tensors": shapes}
+
+
+def head_shapes(shapes):
+    """The extra prediction head, which no class of the model reads: like the last layer."""
+    last = f"model.layers.{SIZES['num_hidden_layers'] - 1}."
+    width = SIZES["hidden_size"]
+    found = {
+        name.replace(last, "mtp.layers.0."): shape
+        for name, shape in shapes.items()
+        if name.startswith(last)
+    }
+    found["mtp.fc.weight"] = [width, 2 * width]
+    for norm in ("norm", "pre_fc_norm_embedding", "pre_fc_norm_hidden"):
+        found[f"mtp.{norm}.weight"] = [width]
+    return found
 
 
 def main():

@@ -60,14 +60,21 @@ inline ModelConfig TinyImageConfig(AttentionKind attention) {
 
 /// Writes config.json, tokenizer.json, model.safetensors and, for classify and
 /// ctc, labels.json ("label 0", ...; ctc's first is "") into `dir`, which is
-/// created if necessary. Weights are uniform in [-0.5, 0.5).
+/// created if necessary. Weights are uniform in [-0.5, 0.5). mtp: with an extra
+/// prediction head.
 inline void WriteRandomModel(const std::string& dir, const ModelConfig& config,
-                             const Tokenizer& tokenizer, uint64_t seed) {
+                             const Tokenizer& tokenizer, uint64_t seed,
+                             bool mtp = false) {
   std::filesystem::create_directories(dir);
   Rng rng(seed);
   std::vector<std::vector<float>> data;
   std::vector<TensorToWrite> tensors;
-  for (const auto& [name, shape] : WeightShapes(config)) {
+  std::vector<NamedShape> shapes = WeightShapes(config);
+  if (mtp) {
+    const std::vector<NamedShape> head = MtpShapes(config);
+    shapes.insert(shapes.end(), head.begin(), head.end());
+  }
+  for (const auto& [name, shape] : shapes) {
     size_t elements = 1;
     for (const int64_t size : shape) elements *= static_cast<size_t>(size);
     std::vector<float> values(elements);

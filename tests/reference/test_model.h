@@ -89,10 +89,11 @@ inline ModelConfig WideConfig() {
 }
 
 /// Matrices N(0, 1/inputs), embeddings N(0, 1), norms near 1, small biases.
-inline Tensors RandomTensors(const ModelConfig& config, uint64_t seed) {
+inline Tensors RandomTensors(const std::vector<NamedShape>& shapes,
+                             uint64_t seed) {
   Rng rng(seed);
   Tensors tensors;
-  for (const auto& [name, shape] : WeightShapes(config)) {
+  for (const auto& [name, shape] : shapes) {
     int64_t count = 1;
     for (int64_t size : shape) count *= size;
     const bool embedding = name.find("embedding") != std::string::npos;
@@ -118,6 +119,10 @@ inline Tensors RandomTensors(const ModelConfig& config, uint64_t seed) {
   return tensors;
 }
 
+inline Tensors RandomTensors(const ModelConfig& config, uint64_t seed) {
+  return RandomTensors(WeightShapes(config), seed);
+}
+
 /// Shapes come from the config unless `shapes` names others.
 inline void WriteTensors(
     const std::string& dir, const ModelConfig& config, const Tensors& tensors,
@@ -125,6 +130,7 @@ inline void WriteTensors(
   std::vector<TensorToWrite> list;
   std::map<std::string, std::vector<int64_t>> known;
   for (const auto& [name, shape] : WeightShapes(config)) known[name] = shape;
+  for (const auto& [name, shape] : MtpShapes(config)) known[name] = shape;
   for (const auto& [name, shape] : shapes) known[name] = shape;
   for (const auto& [name, values] : tensors) {
     list.push_back({name, DType::kF32, known.at(name), values.data()});

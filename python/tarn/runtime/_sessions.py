@@ -271,18 +271,24 @@ class Session:
         stay the same bit for bit; where a draft token is accepted, it is there without
         running the model.
 
-        source: "ngram" drafts what the text repeats of itself; a small `Model` with the
+        source: "ngram" drafts what the text repeats of itself; "mtp" drafts with the
+        model's own extra prediction head, which is read from its directory when a session
+        first asks for it; a small `Model` with the
         same tokenizer drafts what it would draw; None drafts nothing. most: tokens of a
         draft, 1 to 64. Meanwhile `position` may stand at an earlier token than without
         drafts, with several tokens `pending`; marks and rollback are as without. Raises
-        ValueError for another tokenizer and for values out of range."""
+        ValueError for another tokenizer, for a model without such a head and for values
+        out of range."""
         most = whole("most", most, 1, 64)
         if source is None:
             self._held.draft_nothing()
         elif isinstance(source, str):
-            if source != "ngram":
-                raise ValueError(f'source: want "ngram", a Model or None, got {source!r}')
-            self._held.draft_repeats(most)
+            if source == "ngram":
+                self._held.draft_repeats(most)
+            elif source == "mtp":
+                self._held.draft_mtp(most, True)
+            else:
+                raise ValueError(f'source: want "ngram", "mtp", a Model or None, got {source!r}')
         else:
             self._held.draft_with(source._model, most)
         self._draft = None if isinstance(source, str) else source

@@ -58,7 +58,9 @@ constexpr char kGenerateFooter[] =
     "are\n"
     "read in one pass, others are dropped. It pays where a text repeats "
     "itself,\n"
-    "as code and JSON do, or where a draft model is much smaller.\n\n"
+    "as code and JSON do, or where a draft model is much smaller. mtp needs a "
+    "model\n"
+    "with an extra head for multi-token prediction, as Qwen3.5 has.\n\n"
     "A sequence-to-sequence model writes one target for each line of the "
     "prompt:\n"
     "greedily, the likeliest token each time, or with --beam N the best of N\n"
@@ -102,7 +104,7 @@ void Declare(ArgumentParser& parser, GenerateFlags& flags) {
   parser
       .Add("--speculate", flags.speculate,
            "draft tokens that are read along: off; ngram (what the text "
-           "repeats); or "
+           "repeats); mtp (the model's extra prediction head); or "
            "the directory of a small model with the same tokenizer")
       .ShowDefault();
   DeclareSeed(parser, flags.seed);

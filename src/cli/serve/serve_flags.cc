@@ -102,7 +102,8 @@ void DeclareServe(ArgumentParser& parser, ServeFlags& flags) {
       .Add("--speculate", flags.service.speculate,
            "draft tokens that are read along where one text is written alone: "
            "off, "
-           "ngram, or a small model with the same tokenizer")
+           "ngram, mtp (the model's extra prediction head), or a small model "
+           "with the same tokenizer")
       .ShowDefault();
   parser
       .Add("--max-tokens", flags.service.max_tokens,

@@ -69,14 +69,33 @@ int64_t ReadQwenRotary(GgufKeys& from, int64_t head_dim, PublishedKeys& to) {
   return channels;
 }
 
-// The last of the file's layers predict later tokens and are left out.
-void ReadQwenBlocks(GgufKeys& from, PublishedKeys& to) {
+// Whether a file holds the extra prediction head whole, with the model's own
+// embedding, as the layer after the model's. has: whether it has a tensor.
+template <typename Has>
+bool HasQwenMtp(int64_t layers, const Has& has) {
+  const auto there = [&](const char* name) {
+    return has(StrCat("blk.", layers, ".nextn.", name, ".weight"));
+  };
+  return there("eh_proj") && there("enorm") && there("hnorm") &&
+         there("shared_head_norm") && !there("embed_tokens") &&
+         !there("shared_head_head");
+}
+
+// The last of the file's layers predict later tokens: the extra prediction
+// head, where it is one layer, and else left out. mtp_key: what counts it.
+void ReadQwenBlocks(GgufKeys& from, const char* mtp_key, PublishedKeys& to) {
   const int64_t blocks = ReadGgufSizes(from, to);
   const int64_t later = from.Integer("nextn_predict_layers", 0, blocks - 1, 0);
   const int64_t layers = blocks - later;
   ReadGgufHeads(from, to);
   ReadGgufNorm(from, to);
   to["num_hidden_layers"] = layers;
+  to[mtp_key] = later == 1 && !HasQwenMtp(layers,
+                                          [&](const std::string& name) {
+                                            return from.HasTensor(name);
+                                          })
+                    ? 0
+                    : later;
   const int64_t channels =
       ReadQwenRotary(from, to["head_dim"].get<int64_t>(), to);
   CheckQwenSections(from, channels / 2);
@@ -105,19 +124,19 @@ void ReadQwenBlocks(GgufKeys& from, PublishedKeys& to) {
 
 void ReadGgufQwen35(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_5_text";
-  ReadQwenBlocks(from, to);
+  ReadQwenBlocks(from, "mtp_num_hidden_layers", to);
   to["intermediate_size"] = from.Integer("feed_forward_length", 1, kMostSize);
 }
 
 void ReadGgufQwen35Moe(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_5_moe_text";
-  ReadQwenBlocks(from, to);
+  ReadQwenBlocks(from, "mtp_num_hidden_layers", to);
   ReadGgufExperts(from, "num_experts", to);
 }
 
 void ReadGgufQwenNext(GgufKeys& from, PublishedKeys& to) {
   to["model_type"] = "qwen3_next";
-  ReadQwenBlocks(from, to);
+  ReadQwenBlocks(from, "num_nextn_predict_layers", to);
   ReadGgufExperts(from, "num_experts", to);
 }
 
@@ -172,25 +191,53 @@ void MoveQwenParts(const ModelConfig& view, const std::string& theirs,
                  {1, view.d_model});
 }
 
+void MoveQwenLayer(const ModelConfig& view, bool packed,
+                   const std::string& theirs, const std::string& own,
+                   GgufTensors& tensors) {
+  AddGgufNorm(theirs + "input_layernorm", own + "attn_norm", view.d_model,
+              kQwenShift, tensors);
+  AddGgufNorm(theirs + "post_attention_layernorm", own + "post_attention_norm",
+              view.d_model, kQwenShift, tensors);
+  if (view.attention == MixerKind("gdn")) {
+    MoveQwenDelta(view, packed, theirs + "linear_attn.", own, tensors);
+  } else {
+    MoveQwenSoftmax(view, theirs + "self_attn.", own, tensors);
+  }
+  MoveQwenParts(view, theirs + "mlp.", own, tensors);
+}
+
+// The extra prediction head, which is read but not written.
+void MoveQwenMtp(const ModelConfig& config, GgufTensors& tensors) {
+  const std::optional<ModelConfig> head = MtpConfig(config);
+  const int64_t layers = config.n_layers;
+  if (tensors.writes() || !head ||
+      tensors.Has("", StrCat("blk.", layers + 1, ".nextn.eh_proj.weight")) ||
+      !HasQwenMtp(layers, [&](const std::string& name) {
+        return tensors.Has("", name);
+      })) {
+    return;
+  }
+  const std::string own = StrCat("blk.", layers, ".");
+  MoveQwenLayer(*head, /*packed=*/false, "mtp.layers.0.", own, tensors);
+  for (const auto& [theirs, name] :
+       {std::pair{"mtp.pre_fc_norm_embedding", "nextn.enorm"},
+        {"mtp.pre_fc_norm_hidden", "nextn.hnorm"},
+        {"mtp.norm", "nextn.shared_head_norm"}}) {
+    AddGgufNorm(theirs, own + name, config.d_model, kQwenShift, tensors);
+  }
+  tensors.Move("mtp.fc.weight", own + "nextn.eh_proj.weight");
+}
+
 template <bool kPacked>
 void GgufQwenTensors(const ModelConfig& config, GgufTensors& tensors) {
   AddGgufEnds(config, kQwenShift, tensors);
   for (int64_t i = 0; i < config.n_layers; ++i) {
-    const ModelConfig view = LayerView(config, i);
-    const std::string theirs = StrCat("model.layers.", i, ".");
-    const std::string own = StrCat("blk.", i, ".");
-    AddGgufNorm(theirs + "input_layernorm", own + "attn_norm", view.d_model,
-                kQwenShift, tensors);
-    AddGgufNorm(theirs + "post_attention_layernorm",
-                own + "post_attention_norm", view.d_model, kQwenShift, tensors);
-    if (view.attention == MixerKind("gdn")) {
-      MoveQwenDelta(view, kPacked, theirs + "linear_attn.", own, tensors);
-    } else {
-      MoveQwenSoftmax(view, theirs + "self_attn.", own, tensors);
-    }
-    MoveQwenParts(view, theirs + "mlp.", own, tensors);
+    MoveQwenLayer(LayerView(config, i), kPacked,
+                  StrCat("model.layers.", i, "."), StrCat("blk.", i, "."),
+                  tensors);
   }
-  // Further layers predict later tokens.
+  MoveQwenMtp(config, tensors);
+  // Other layers that predict later tokens.
   for (int64_t i = config.n_layers;
        !tensors.writes() &&
        tensors.Has("", StrCat("blk.", i, ".nextn.eh_proj.weight"));

@@ -6,6 +6,7 @@
 
 #include "core/folder.h"
 #include "core/text.h"
+#include "importers/directory.h"
 #include "importers/gguf/gguf_publish.h"
 #include "runtime/model/convert.h"
 #include "runtime/model/convert_folder.h"
@@ -52,8 +53,13 @@ GgufForm FormOf(const ModelPath& from, const std::string& numbers,
   const ModelConfig config = OfModel(ReadModelConfig(from));
   const ModelFiles files = OfModel(OpenModelFiles(from, config));
   const VocabularyKeys vocabulary = VocabularyOfModel(from, config, left_out);
+  const auto weights = WithoutMtp(files.weights);
+  if (weights != files.weights) {
+    left_out += StrCat(left_out.empty() ? "" : " and ",
+                       "the extra prediction head (mtp.*)");
+  }
   Result<GgufForm> form =
-      PublishGguf(config, files.weights, vocabulary, from, numbers);
+      PublishGguf(config, weights, vocabulary, from, numbers);
   if (form.ok()) return std::move(form).Take();
   const Error& error = form.error();
   if (error.code() == ErrorCode::kArgument ||

@@ -21,6 +21,8 @@
 
 namespace tarn {
 
+class MtpHead;
+
 struct State::Impl {
   explicit Impl(SequenceState sequence) : sequence(std::move(sequence)) {}
   SequenceState sequence;
@@ -29,13 +31,15 @@ struct State::Impl {
 struct Model::Impl {
   Impl(ModelConfig config, const ModelOptions& options, Weights weights,
        std::vector<std::string> labels, uint64_t fingerprint,
-       std::unique_ptr<ThreadPool> threads)
+       std::unique_ptr<ThreadPool> threads, bool has_mtp, ModelPath path)
       : config(std::move(config)),
         options(options),
         weights(std::move(weights)),
         labels(std::move(labels)),
         fingerprint(fingerprint),
         layout(std::make_shared<StateLayout>(this->config, options.cache)),
+        has_mtp(has_mtp),
+        path(std::move(path)),
         pool(std::move(threads)) {
     if (this->config.arch == Arch::kSeq2seq) cross.emplace(this->config);
     const Cross* const of = cross ? &*cross : nullptr;
@@ -53,6 +57,8 @@ struct Model::Impl {
   const std::vector<std::string> labels;
   const uint64_t fingerprint;  // see ModelFingerprint
   const std::shared_ptr<const StateLayout> layout;
+  const bool has_mtp;    // its files hold an extra prediction head
+  const ModelPath path;  // where that is read
   const std::unique_ptr<ThreadPool> pool;
   StoppableExecutor workers{*pool};
   std::optional<Cross> cross;  // sequence-to-sequence models
@@ -61,6 +67,7 @@ struct Model::Impl {
   std::vector<const SequenceState*> batch;  // of a call, while it is checked
   std::optional<Forward> forward;           // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
+  std::shared_ptr<const MtpHead> mtp;  // once asked for (MtpHead::Of)
 };
 
 /// For the files of the runtime that handle a state's contents.
@@ -68,6 +75,8 @@ struct Insides {
   using ModelImpl = Model::Impl;
   /// Null for a model that was moved from.
   static const ModelImpl* Of(const Model& model) { return model.impl_.get(); }
+  /// What the holder of the model's turn may change.
+  static ModelImpl* Mutable(const Model& model) { return model.impl_.get(); }
   /// Throws ArgumentError for a state that was moved from.
   static SequenceState& Of(const State& state) { return state.Get().sequence; }
 };

@@ -9,6 +9,7 @@
 #include "runtime/model/fingerprint.h"
 #include "runtime/model/impl.h"
 #include "runtime/model/supported.h"
+#include "runtime/weights/mtp_weights.h"
 
 namespace tarn {
 namespace {
@@ -53,9 +54,11 @@ Result<Model> Model::Open(const ModelPath& path, const ModelOptions& options) {
     Weights weights = PackWeights(*files.weights, config.value(), plan, *pool);
     const uint64_t fingerprint =
         HeldFingerprint(files_print, held, weights.held);
+    // Another one, so that the header of a file is not kept in memory.
+    const ModelPath again(path.path());
     return Model(std::make_unique<Impl>(
         config.value(), options, std::move(weights), std::move(files.labels),
-        fingerprint, std::move(pool)));
+        fingerprint, std::move(pool), HasMtp(*files.weights), again));
   } catch (const FormatError& error) {  // of numbers, as they are read
     return error;
   }
@@ -231,6 +234,11 @@ void Model::RunBlocks(std::span<Job> jobs, const StopCheck& stop) const {
           forward.Add(job.state->impl_->sequence, job.tokens.subspan(done));
       RequestLogits(job, static_cast<int64_t>(done), row, added);
       RequestPooled(job, static_cast<int64_t>(done), row, added);
+      if (job.hidden != nullptr && added > 0) {
+        forward.WantHidden(
+            row, added,
+            job.hidden + static_cast<int64_t>(done) * impl_->config.d_model);
+      }
       done += static_cast<size_t>(added);
       if (done < job.tokens.size()) break;
       done = 0;

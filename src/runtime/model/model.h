@@ -84,14 +84,16 @@ class State {
 /// One sequence's share of a batch call. `logits`: null, or n_outputs() floats
 /// for the last token (all_logits false) or tokens.size() rows (true).
 /// `pooled`: null, or what the tokens' rows of d_model floats, which the head
-/// would read, are added to; kLast takes that of the job's last token. It is
-/// undefined after a call that throws.
+/// would read, are added to; kLast takes that of the job's last token.
+/// `hidden`: null, or room for those rows themselves, [tokens.size(), d_model].
+/// Both are undefined after a call that throws.
 struct Job {
   State* state = nullptr;
   std::span<const int32_t> tokens;
   float* logits = nullptr;
   bool all_logits = false;
   PooledRows* pooled = nullptr;
+  float* hidden = nullptr;
 };
 
 /// Immutable after Open: any number of threads may use it with states of their

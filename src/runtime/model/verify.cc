@@ -11,6 +11,7 @@
 #include "importers/generation_config.h"
 #include "runtime/model/files.h"
 #include "runtime/model/labels.h"
+#include "runtime/weights/weights.h"
 #include "text/tokenizer.h"
 #include "weights/weight_source.h"
 
@@ -52,7 +53,7 @@ void CheckFinite(const WeightSource& source, const WeightTensor& tensor,
 void CheckShapes(const WeightSource& source, const ModelConfig& config,
                  std::vector<Error>& problems) {
   std::map<std::string, std::vector<int64_t>> wanted;
-  for (auto& [name, shape] : WeightShapes(config)) {
+  for (auto& [name, shape] : TensorShapes(source, config)) {
     if (source.Find(name) == nullptr) {
       problems.push_back(
           FormatError(StrCat(source.path(), ": tensor ", Quoted(name, 200)),

@@ -13,6 +13,7 @@
 #include "runtime/model/supported.h"
 #include "runtime/quantise/spread_tokens.h"
 #include "runtime/weights/matrix_list.h"
+#include "runtime/weights/weights.h"
 #include "weights/quantised/group_encodings.h"
 
 namespace tarn {
@@ -186,8 +187,9 @@ Quantised QuantiseModel(const std::string& from, const std::string& dir,
     const TensorEncodings encodings =
         PlanEncodings(*source, config, matrices, options);
     std::vector<std::string> names;
-    for (const auto& [name, shape] : WeightShapes(config))
+    for (const auto& [name, shape] : TensorShapes(*source, config)) {
       names.push_back(name);
+    }
     MadeBlocks made;
     std::vector<int32_t> tokens;
     if (options.text) {

@@ -36,9 +36,23 @@ class DraftSource {
   /// Writes at most out.size() tokens that may follow. May throw
   /// std::bad_alloc; every other failure is an empty guess.
   virtual Draft Guess(const DraftInput& input, std::span<int32_t> out) = 0;
+  /// Whether the session is to call Read.
+  virtual bool reads_hidden() const { return false; }
+  /// What the model made of tokens of the text, from `position` on: its rows
+  /// after the final norm, hidden [tokens.size(), d_model]. The same tokens may
+  /// come again.
+  virtual void Read(int64_t position, std::span<const int32_t> tokens,
+                    const float* hidden) noexcept {
+    static_cast<void>(position), static_cast<void>(tokens);
+    static_cast<void>(hidden);
+  }
+  /// What the last token of the latest guess was drawn from, [n_outputs]; empty
+  /// where there is no such thing.
+  virtual std::span<const float> logits() const { return {}; }
   /// Tokens from this position on are no longer part of the text.
   virtual void Forget(int64_t position) = 0;
-  /// Another one of the same kind, for a session that continues by itself.
+  /// Another one of the same kind, for a session that continues by itself. May
+  /// throw std::bad_alloc.
   virtual std::unique_ptr<DraftSource> New() const = 0;
 };
 

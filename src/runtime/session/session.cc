@@ -153,7 +153,10 @@ Job Session::NextPending(int64_t most) {
   const int64_t left = static_cast<int64_t>(all.size()) - count;
   // A state that is kept to be gone back to needs its logits.
   const bool logits = left == 0 || left < snapshots_.options().every_token;
-  return {&state_, tokens, logits ? logits_.data() : nullptr};
+  return {.state = &state_,
+          .tokens = tokens,
+          .logits = logits ? logits_.data() : nullptr,
+          .hidden = HiddenOf(tokens.size())};
 }
 
 void Session::JobDone(const Job& job, double ms) {
@@ -188,13 +191,9 @@ void Session::Reached() {
 void Session::Consume(const StopCheck& stop) {
   using Clock = std::chrono::steady_clock;
   while (!pending().empty()) {
-    const Job job = NextJob(kBlockTokens);
+    Job job = NextJob(kBlockTokens);
     const Clock::time_point begin = Clock::now();
-    if (job.all_logits) {
-      model_->model.Score(state_, job.tokens, job.logits, stop);
-    } else {
-      model_->model.Prefill(state_, job.tokens, job.logits, stop);
-    }
+    model_->model.StepBatch({&job, 1}, stop);
     const std::chrono::duration<double, std::milli> ms = Clock::now() - begin;
     JobDone(job, ms.count());
   }

@@ -124,6 +124,8 @@ class Session {
   void Speculate(std::unique_ptr<DraftSource> source,
                  const SpeculationOptions& options = {});
   SpeculationCounts speculation() const;
+  /// DraftSource::logits.
+  std::span<const float> draft_logits() const;
   /// Whether state() holds a guess besides what the session has consumed.
   bool reads_ahead() const;
   /// Consumes all that is pending of a text but the token drawn last: where the
@@ -177,7 +179,9 @@ class Session {
   Job NextPending(int64_t most);
   int64_t RoomToGuess() const;
   std::optional<Job> GuessJob(int64_t most);
+  float* HiddenOf(size_t tokens);
   size_t GuessDone(const Job& job, double ms);
+  void ReadGuess();
   void CompareGuess(int32_t token);
   void GiveUpGuess();
   void CopyWithoutGuess(Session& copy) const;

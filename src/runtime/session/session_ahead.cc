@@ -41,6 +41,11 @@ SpeculationCounts Session::speculation() const {
   return speculation_ ? speculation_->counts : SpeculationCounts{};
 }
 
+std::span<const float> Session::draft_logits() const {
+  if (!speculation_) return {};
+  return speculation_->source->logits();
+}
+
 bool Session::reads_ahead() const {
   return speculation_ && speculation_->ahead;
 }
@@ -110,7 +115,20 @@ std::optional<Job> Session::GuessJob(int64_t most) {
   Insides::Of(state_).MarkCopy(s.before);
   s.ms = MillisecondsFrom(begin);
   s.handed_out = true;
-  return Job{&state_, s.tokens, s.rows.data(), true};
+  return Job{.state = &state_,
+             .tokens = s.tokens,
+             .logits = s.rows.data(),
+             .all_logits = true,
+             .hidden = HiddenOf(s.tokens.size())};
+}
+
+// Room for the rows of a job that the source of drafts reads; null: it reads
+// none.
+float* Session::HiddenOf(size_t tokens) {
+  if (!speculation_ || !speculation_->source->reads_hidden()) return nullptr;
+  const auto width = static_cast<size_t>(model_->model.config().d_model);
+  speculation_->hidden.resize(tokens * width);
+  return speculation_->hidden.data();
 }
 
 // Of a job that has run: how many of its tokens were pending.
@@ -122,7 +140,12 @@ size_t Session::GuessDone(const Job& job, double ms) {
     s.length.Read(static_cast<int64_t>(job.tokens.size()),
                   guessed ? ms + s.ms : ms);
   }
-  if (!guessed) return job.tokens.size();
+  if (!guessed) {
+    if (job.hidden != nullptr) {
+      s.source->Read(position(), job.tokens, job.hidden);
+    }
+    return job.tokens.size();
+  }
   s.ahead = true;
   ++s.counts.drafts;
   s.counts.drafted += static_cast<int64_t>(s.guessed);
@@ -146,6 +169,7 @@ void Session::CompareGuess(int32_t token) {
   s.length.Confirmed(s.kind, static_cast<int64_t>(judged),
                      static_cast<int64_t>(s.confirmed));
   if (right) {
+    ReadGuess();
     s.ahead = false;
     Reached();
   } else {
@@ -153,10 +177,20 @@ void Session::CompareGuess(int32_t token) {
   }
 }
 
+// The source reads what the model made of a guess, as far as it is confirmed.
+void Session::ReadGuess() {
+  const Speculation& s = *speculation_;
+  if (!s.source->reads_hidden()) return;
+  s.source->Read(
+      s.from, std::span<const int32_t>(s.tokens).first(s.pending + s.confirmed),
+      s.hidden.data());
+}
+
 // The state goes back to where the guess began; what is confirmed of it is
 // pending again.
 void Session::GiveUpGuess() {
   if (!reads_ahead()) return;
+  ReadGuess();
   Speculation& s = *speculation_;
   text_->Unconsumed(
       std::span<const int32_t>(tokens_).subspan(static_cast<size_t>(s.from)));
@@ -188,7 +222,7 @@ void Session::Settle(const StopCheck& stop) {
   while (pending().size() > waits) {
     Job job = NextPending(static_cast<int64_t>(pending().size() - waits));
     job.logits = logits_.data();
-    model_->model.Prefill(state_, job.tokens, job.logits, stop);
+    model_->model.StepBatch({&job, 1}, stop);
     JobDone(job);
   }
 }

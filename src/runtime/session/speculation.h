@@ -26,6 +26,7 @@ struct Speculation {
   bool has_guessed = false;
   std::vector<int32_t> tokens;  // [pending, then guessed]
   std::vector<float> rows;      // [tokens, n_outputs]
+  std::vector<float> hidden;    // [tokens of a job, d_model], if they are read
   size_t pending = 0, guessed = 0, confirmed = 0;
   int kind = 0;      // of the guess
   double ms = 0;     // that making it took

@@ -18,6 +18,7 @@ struct SessionVariant {
   const char* weights = "f32";
   CacheType cache = CacheType::kF32;
   int64_t every_token = 0;
+  bool mtp = false;  // with an extra prediction head
 };
 
 inline void PrintTo(const SessionVariant& variant, std::ostream* out) {
@@ -47,7 +48,9 @@ inline ModelConfig SessionConfig(const std::string& layers) {
 inline LoadedModel OpenSessionModel(const std::string& dir,
                                     const ModelConfig& config,
                                     const SessionVariant& variant) {
-  WriteModel(dir, config, RandomTensors(config, 1));
+  Tensors tensors = RandomTensors(config, 1);
+  if (variant.mtp) tensors.merge(RandomTensors(MtpShapes(config), 2));
+  WriteModel(dir, config, tensors);
   WriteFileAtomically(dir + "/tokenizer.json",
                       Tokenizer::Ids(config.vocab_size).ToJson());
   return LoadedModel::Open(ModelPath(dir),

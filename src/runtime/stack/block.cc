@@ -155,15 +155,16 @@ void Block::EmbedRows() {
   });
 }
 
-void Block::Norm(const NormWeights& norm, const float* from, float* to) const {
-  const float eps = static_cast<float>(config_.norm_eps);
-  switch (config_.norm_kind) {
+void NormRow(const ModelConfig& config, const NormWeights& norm,
+             const float* from, float* to) {
+  const float eps = static_cast<float>(config.norm_eps);
+  switch (config.norm_kind) {
     case NormKind::kLayer:
-      LayerNormRow(from, config_.d_model, norm.weight.data(), norm.bias.data(),
+      LayerNormRow(from, config.d_model, norm.weight.data(), norm.bias.data(),
                    eps, to);
       return;
     case NormKind::kRms:
-      RmsNormRow(from, config_.d_model, norm.weight.data(), eps, to);
+      RmsNormRow(from, config.d_model, norm.weight.data(), eps, to);
       return;
   }
 }
@@ -260,11 +261,11 @@ void Block::ScaleLogits(float* logits) const {
   ScaleRow(static_cast<float>(cap), count, logits);
 }
 
-void Block::FinalRow(int64_t row, float* out) const {
+void Block::FinalOf(const float* x, float* out) const {
   if (config_.final_norm) {
-    Norm(weights_.norm, x_[row], out);
+    Norm(weights_.norm, x, out);
   } else {
-    std::copy_n(x_[row], config_.d_model, out);
+    std::copy_n(x, config_.d_model, out);
   }
 }
 

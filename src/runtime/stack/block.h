@@ -18,6 +18,10 @@
 
 namespace tarn {
 
+/// to = norm(from), [d_model]; they may be the same.
+void NormRow(const ModelConfig& config, const NormWeights& norm,
+             const float* from, float* to);
+
 /// Owns the scratch of its rows and keeps it from call to call. One thread at a
 /// time; config, weights and executor must outlive it.
 class Block : public MixerBlock {
@@ -45,8 +49,12 @@ class Block : public MixerBlock {
   /// logits times logit_factor under logit_softcap, in place.
   void ScaleLogits(float* logits) const;
   /// The row of the stack's output, after the final norm if there is one.
-  void FinalRow(int64_t row, float* out) const;
-  void Norm(const NormWeights& norm, const float* from, float* to) const;
+  void FinalRow(int64_t row, float* out) const { FinalOf(x_[row], out); }
+  /// The same of a row of floats.
+  void FinalOf(const float* x, float* out) const;
+  void Norm(const NormWeights& norm, const float* from, float* to) const {
+    NormRow(config_, norm, from, to);
+  }
   void CopyRows(Rows from, int64_t count, int64_t width, Rows to);
   int64_t passed_width() const { return passed_width_; }
 

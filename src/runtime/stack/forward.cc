@@ -16,6 +16,7 @@ Forward::Forward(const ModelConfig& config, const Weights& weights,
   segments_.reserve(most);
   head_out_.reserve(most);
   pools_.reserve(most);
+  hidden_rows_.reserve(most);
   PlanStep();
 }
 
@@ -25,6 +26,7 @@ void Forward::Clear() {
   head_rows_.clear();
   head_out_.clear();
   pools_.clear();
+  hidden_rows_.clear();
 }
 
 int64_t Forward::Add(SequenceState& state, std::span<const int32_t> tokens) {
@@ -43,6 +45,10 @@ void Forward::WantLogits(int64_t row, float* out) {
 
 void Forward::WantPooled(int64_t row, int64_t count, PooledRows* to) {
   pools_.push_back({row, count, to});
+}
+
+void Forward::WantHidden(int64_t row, int64_t count, float* out) {
+  hidden_rows_.push_back({row, count, out});
 }
 
 // Does everything that allocates, before anything changes.
@@ -95,6 +101,14 @@ void Forward::PoolRows() {
   }
 }
 
+void Forward::CopyHidden() {
+  for (const Hidden& wanted : hidden_rows_) {
+    ForTasks(wanted.count, config_.d_model, [&](int64_t i, int) {
+      FinalRow(wanted.row + i, wanted.to + i * config_.d_model);
+    });
+  }
+}
+
 void Forward::Embed(Rows x) {
   if (rows() == 0) return;
   Prepare();
@@ -118,12 +132,25 @@ void Forward::Run() {
   if (rows() == 0) return;
   Prepare();
   EmbedRows();
+  RunAll();
+}
+
+void Forward::RunFrom(Rows x) {
+  if (rows() == 0) return;
+  Prepare();
+  EmbedRows();  // for the positions
+  CopyRows(x, rows(), config_.d_model, x_);
+  RunAll();
+}
+
+void Forward::RunAll() {
   if (StepsAsTeam()) {
     RunStep();
   } else {
     const int64_t layers = static_cast<int64_t>(weights_.layers.size());
     for (int64_t layer = 0; layer < layers; ++layer) RunLayer(layer);
     PoolRows();
+    CopyHidden();
     RunHead();
   }
   for (float* logits : head_out_) ScaleLogits(logits);

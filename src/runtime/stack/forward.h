@@ -41,8 +41,13 @@ class Forward : private Block {
   /// Asks that `count` rows from `row` on are added to `to`, after the final
   /// norm.
   void WantPooled(int64_t row, int64_t count, PooledRows* to);
+  /// Asks for `count` rows from `row` on, after the final norm, as the head
+  /// reads them: `out` [count, d_model].
+  void WantHidden(int64_t row, int64_t count, float* out);
   /// Runs the block; states advance by the tokens added for them.
   void Run();
+  /// The same with rows in place of the embedded tokens.
+  void RunFrom(Rows x);
 
   /// The same in parts, for a model of which not all layers are there (a layer
   /// without a mixer is not): the embedded rows, and one layer over such rows,
@@ -55,8 +60,10 @@ class Forward : private Block {
  private:
   void Prepare();
   void RunLayer(int64_t layer);
+  void RunAll();
   void RunHead();
   void PoolRows();
+  void CopyHidden();
   // forward_step.cc: a few rows, all layers in one region.
   struct StepPhase {
     enum class Work {
@@ -91,6 +98,7 @@ class Forward : private Block {
   void RunPhase(int64_t phase, int share, int worker);
   void RunProduct(const StepPhase& phase, const Rows& y,
                   const StepShare& share);
+  void CopyStepHidden(const Rows& x);
   void RunStepHead(const Rows& x, const Rows& y, StepShare share);
   void MakeStepRow(const StepPhase& phase, int64_t row, float* x,
                    float* y) const;
@@ -111,6 +119,11 @@ class Forward : private Block {
     PooledRows* to;
   };
   std::vector<Pool> pools_;
+  struct Hidden {
+    int64_t row, count;
+    float* to;
+  };
+  std::vector<Hidden> hidden_rows_;
 };
 
 }  // namespace tarn

@@ -108,8 +108,8 @@ void Forward::PlanStep() {
 
 void Forward::RunStep() {
   // Without logits nothing reads the rows after the last layer.
-  const int64_t phases =
-      static_cast<int64_t>(step_.size()) - (head_rows_.empty() ? 1 : 0);
+  const bool read = !head_rows_.empty() || !hidden_rows_.empty();
+  const int64_t phases = static_cast<int64_t>(step_.size()) - (read ? 0 : 1);
   team_.Run(
       phases,
       [this](int64_t phase, int share, int worker) {
@@ -220,6 +220,8 @@ void Forward::RunPhase(int64_t index, int share, int worker) {
   for (int64_t row = 0; row < rows(); ++row) {
     MakeStepRow(phase, row, x[row], y[row]);
   }
+  // Every share has all rows.
+  if (phase.work == StepPhase::Work::kHead && share == 0) CopyStepHidden(x);
   const Range own = Part(StepUnits(phase), share, team_.width());
   if (own.begin == own.end) return;
   const StepShare task = {.layer = phase.layer,
@@ -253,16 +255,20 @@ void Forward::RunPhase(int64_t index, int share, int worker) {
   }
 }
 
+void Forward::CopyStepHidden(const Rows& x) {
+  for (const Hidden& wanted : hidden_rows_) {
+    for (int64_t i = 0; i < wanted.count; ++i) {
+      FinalOf(x[wanted.row + i], wanted.to + i * config_.d_model);
+    }
+  }
+}
+
 // Logits of the rows that were asked for, which come one after the other.
 void Forward::RunStepHead(const Rows& x, const Rows& y, StepShare share) {
   share.rows = static_cast<int64_t>(head_rows_.size());
+  if (share.rows == 0) return;
   for (int64_t i = 0; i < share.rows; ++i) {
-    const float* from = x[head_rows_[static_cast<size_t>(i)]];
-    if (config_.final_norm) {
-      Norm(weights_.norm, from, y[i]);
-    } else {
-      std::copy_n(from, config_.d_model, y[i]);
-    }
+    FinalOf(x[head_rows_[static_cast<size_t>(i)]], y[i]);
   }
   RunProducts(
       {{.w = &all_.Head(config_), .x = y, .y = {}, .y_rows = head_out_.data()}},

@@ -5,6 +5,7 @@
 
 #include "config/layer_counts.h"
 #include "runtime/weights/matrix_list.h"
+#include "runtime/weights/mtp_weights.h"
 #include "runtime/weights/packer.h"
 
 namespace tarn {
@@ -16,16 +17,6 @@ constexpr int64_t kMostListed = 8;
 constexpr int64_t kTensorsPerLayer = 8;
 // Memory that a model may take regardless of the size of its file.
 constexpr double kFreeBytes = 64 << 20;
-
-NormWeights MakeNorm(ModelTensors& tensors, const std::string& name,
-                     const ModelConfig& config) {
-  NormWeights norm;
-  norm.weight = tensors.Vector(name + ".weight");
-  const float offset = static_cast<float>(config.norm_offset);
-  for (float& weight : norm.weight) weight += offset;
-  if (tensors.Has(name + ".bias")) norm.bias = tensors.Vector(name + ".bias");
-  return norm;
-}
 
 PartNorms MakeNorms(ModelTensors& tensors, const std::string& name,
                     const ModelConfig& config) {
@@ -251,6 +242,22 @@ std::string MissingText(const std::vector<std::string>& missing,
   return missing.size() > kMostListed ? text + ", ..." : text;
 }
 
+// What PackWeights takes at most for tensors of these shapes.
+double MostBytes(const std::vector<NamedShape>& shapes) {
+  double bytes = 0;
+  for (const auto& [name, shape] : shapes) {
+    if (shape.size() == 2 && shape[0] > 0 && shape[1] > 0) {
+      bytes += static_cast<double>(
+          WeightMatrix::Bytes(shape[0], shape[1], kF32Weights));
+    } else {
+      double numbers = sizeof(float);
+      for (const int64_t size : shape) numbers *= static_cast<double>(size);
+      bytes += numbers;
+    }
+  }
+  return bytes;
+}
+
 // Bytes of the tensors as stored, or with 16 bits a number if that is more.
 double StoredBytes(const WeightSource& source) {
   double bytes = 0;
@@ -263,19 +270,19 @@ double StoredBytes(const WeightSource& source) {
 
 }  // namespace
 
-double MostWeightBytes(const ModelConfig& config) {
-  double bytes = 0;
-  for (const auto& [name, shape] : WeightShapes(config)) {
-    if (shape.size() == 2 && shape[0] > 0 && shape[1] > 0) {
-      bytes += static_cast<double>(
-          WeightMatrix::Bytes(shape[0], shape[1], kF32Weights));
-    } else {
-      double numbers = sizeof(float);
-      for (const int64_t size : shape) numbers *= static_cast<double>(size);
-      bytes += numbers;
+std::vector<NamedShape> TensorShapes(const WeightSource& source,
+                                     const ModelConfig& config) {
+  std::vector<NamedShape> shapes = WeightShapes(config);
+  if (HasMtp(source)) {
+    for (NamedShape& shape : MtpShapes(config)) {
+      shapes.push_back(std::move(shape));
     }
   }
-  return bytes;
+  return shapes;
+}
+
+double MostWeightBytes(const ModelConfig& config) {
+  return MostBytes(WeightShapes(config));
 }
 
 std::optional<Error> CheckWeights(const WeightSource& source,
@@ -295,7 +302,7 @@ std::optional<Error> CheckWeights(const WeightSource& source,
                " in config.json"),
         StrCat("a file of ", found, " tensors"));
   }
-  const auto shapes = WeightShapes(config);
+  const auto shapes = TensorShapes(source, config);
   std::vector<std::string> missing;
   std::map<std::string, const std::vector<int64_t>*> wanted;
   for (const auto& [name, shape] : shapes) {
@@ -322,7 +329,7 @@ std::optional<Error> CheckWeights(const WeightSource& source,
   // A factor of 2 for 16-bit files, 2 for padding of 33 outputs and more, and 2
   // to spare; small models are not limited.
   const double limit = 8 * StoredBytes(source) + kFreeBytes;
-  if (MostWeightBytes(config) > limit) {
+  if (MostBytes(shapes) > limit) {
     return FormatError(tensors, "matrices that grow at most 8-fold when packed",
                        "some with so few outputs that they would grow more");
   }
@@ -362,6 +369,16 @@ StackWeights MakeDecoderEnds(ModelTensors& tensors, const ModelConfig& config) {
   return MakeEnds(tensors, config, NamesOf(config, true), config.tied_head);
 }
 
+NormWeights MakeNorm(ModelTensors& tensors, const std::string& name,
+                     const ModelConfig& config) {
+  NormWeights norm;
+  norm.weight = tensors.Vector(name + ".weight");
+  const float offset = static_cast<float>(config.norm_offset);
+  for (float& weight : norm.weight) weight += offset;
+  if (tensors.Has(name + ".bias")) norm.bias = tensors.Vector(name + ".bias");
+  return norm;
+}
+
 LayerWeights MakeDecoderLayer(ModelTensors& tensors, const ModelConfig& config,
                               int64_t layer, PassedVectors& passed) {
   return MakeLayer(tensors, config, NamesOf(config, true), layer,
@@ -372,6 +389,7 @@ std::vector<ListedMatrix> ListMatrices(const WeightSource& source,
                                        const ModelConfig& config) {
   MatrixNotes notes(source);
   MakeWeights(notes, config);
+  if (HasMtp(source)) MakeMtpWeights(notes, config);
   return notes.Take();
 }
 

@@ -72,7 +72,12 @@ struct Weights {
   }
 };
 
-/// Compares the source with WeightShapes(config): every tensor must be there
+/// The tensors that a source must have: WeightShapes(config), and where it has
+/// any tensor of an extra prediction head, MtpShapes(config).
+std::vector<NamedShape> TensorShapes(const WeightSource& source,
+                                     const ModelConfig& config);
+
+/// Compares the source with TensorShapes: every tensor must be there
 /// with its shape, in any encoding, and nothing else. Otherwise a FormatError
 /// in one line: file, tensor, byte offset, expected, found; of missing tensors
 /// the first eight. Allocates in proportion to the source's own list of
@@ -105,5 +110,7 @@ using PassedVectors = std::map<std::string, std::vector<float>>;
 StackWeights MakeDecoderEnds(ModelTensors& tensors, const ModelConfig& config);
 LayerWeights MakeDecoderLayer(ModelTensors& tensors, const ModelConfig& config,
                               int64_t layer, PassedVectors& passed);
+NormWeights MakeNorm(ModelTensors& tensors, const std::string& name,
+                     const ModelConfig& config);
 
 }  // namespace tarn

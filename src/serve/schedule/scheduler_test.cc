@@ -15,6 +15,7 @@
 #include "reference/test_model.h"
 #include "runtime/generate/generate.h"
 #include "runtime/speculate/model_draft.h"
+#include "runtime/speculate/mtp_draft.h"
 #include "runtime/speculate/ngram_draft.h"
 
 namespace tarn::serve {
@@ -87,7 +88,9 @@ class SchedulerTest : public ::testing::Test {
     SetLayers(config_, "gdn,full");
     config_.d_value = config_.d_key;
     FinishConfig(config_);
-    WriteModel(folder_.path(), config_, RandomTensors(config_, 1));
+    Tensors tensors = RandomTensors(config_, 1);
+    tensors.merge(RandomTensors(MtpShapes(config_), 2));
+    WriteModel(folder_.path(), config_, tensors);
     WriteFileAtomically(folder_.path() + "/tokenizer.json",
                         Tokenizer::Ids(config_.vocab_size).ToJson());
     model_.emplace(
@@ -210,11 +213,13 @@ TEST_F(SchedulerTest, AConversationReadsNothingTwice) {
 }
 
 TEST_F(SchedulerTest, GuessesChangeNoText) {
-  for (const bool model : {false, true}) {
+  for (const std::string source : {"ngram", "model", "mtp"}) {
+    SCOPED_TRACE(source);
     SchedulerOptions options;
     options.drafts = [&]() -> std::unique_ptr<DraftSource> {
-      if (model) return std::make_unique<ModelDraft>(*model_, *model_);
-      return std::make_unique<NgramDraft>();
+      if (source == "ngram") return std::make_unique<NgramDraft>();
+      if (source == "mtp") return std::make_unique<MtpDraft>(*model_);
+      return std::make_unique<ModelDraft>(*model_, *model_);
     };
     Scheduler scheduler(*model_, options);
     auto held = std::make_shared<HeldSession>();

@@ -42,7 +42,8 @@ std::map<std::string, torch::Tensor> TensorsOf(const ModelImpl& model) {
 }
 
 // Every tensor of the config, in its order; throws FormatError for one that is
-// missing or misshapen and for one too many.
+// missing or misshapen and for one too many, those of an extra prediction head
+// aside.
 std::vector<const WeightTensor*> MatchTensors(const WeightSource& source,
                                               const ModelConfig& config) {
   std::vector<const WeightTensor*> tensors;
@@ -61,6 +62,8 @@ std::vector<const WeightTensor*> MatchTensors(const WeightSource& source,
     wanted.insert(name);
   }
   for (const WeightTensor& tensor : source.tensors()) {
+    // Modules have no extra prediction head.
+    if (tensor.name.starts_with(kMtpPrefix)) continue;
     if (wanted.count(tensor.name) == 0) {
       throw FormatError(source.Where(tensor),
                         "no tensor but those of the configuration",

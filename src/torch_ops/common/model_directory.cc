@@ -61,7 +61,8 @@ void CheckOut(const std::string& name, const at::Tensor& out,
 }
 
 // Writes the tensors of these names into those given; all are checked before
-// the first is written, and the directory must hold no others.
+// the first is written, and the directory must hold no others but those of an
+// extra prediction head, which modules do not have.
 void ReadWeightsOf(const at::Tensor& path,
                    const std::vector<std::string>& names, at::TensorList out) {
   WithTorchErrors([&] {
@@ -80,7 +81,9 @@ void ReadWeightsOf(const at::Tensor& path,
     }
     const std::set<std::string_view> wanted(names.begin(), names.end());
     for (const WeightTensor& tensor : source.tensors()) {
-      if (wanted.contains(tensor.name)) continue;
+      if (wanted.contains(tensor.name) || tensor.name.starts_with(kMtpPrefix)) {
+        continue;
+      }
       throw FormatError(source.Where(tensor), "a tensor of the model",
                         "one of no part of it");
     }
