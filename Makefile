@@ -6,13 +6,14 @@ TEXT ?=
 PRESET ?=
 PYTHON_FOLDERS := bench experiments plotting python scripts tests
 FUZZ_SECONDS ?= 30
+SOAK_SECONDS ?= 3600
 FUZZ_TARGETS ?=
 STEPS ?=
 OUT ?=
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 export TARN_PYTHON
 
-.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers wasm wasm-test fuzz bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
+.PHONY: help setup build test counts-update demo demo-names demo-listops paper paper-quick runtime wheel test-runtime test-arm test-sanitizers wasm wasm-test soak fuzz bench bench-peers cuda-test cuda-sanitize cuda-bench docs install clean format
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -92,6 +93,10 @@ test-sanitizers: ## The lean half under ASan and UBSan, then under TSan
 	@for preset in asan tsan; do \
 	  scripts/build.sh build-$$preset $$preset && \
 	  ctest --test-dir build-$$preset --output-on-failure -j $(JOBS) || exit 1; done
+
+soak: build ## The server under random sessions and crashes (SOAK_SECONDS=3600, OUT= for results)
+	@TARN_PROGRAM=$(BUILD)/tarn $${TARN_PYTHON:-.venv/bin/python} -B tests/soak/soak.py \
+	  --seconds $(SOAK_SECONDS) $(if $(OUT),--out '$(OUT)')
 
 fuzz: ## Each fuzz target for FUZZ_SECONDS=30, with clang (FUZZ_TARGETS=, tests/fuzz)
 	@scripts/setup.sh --lean --fuzz

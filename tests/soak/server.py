@@ -18,7 +18,7 @@ class Sample:
     seconds: float
     memory_mib: float
     files: int
-    sessions: int
+    parked: int  # sessions
 
 
 class Server:
@@ -59,14 +59,14 @@ class Server:
         found = re.search(r"VmRSS:\s+(\d+) kB", (process / "status").read_text())
         assert found is not None
         files = len(os.listdir(process / "fd"))
-        return Sample(seconds, int(found[1]) / 1024, files, self._sessions())
+        return Sample(seconds, int(found[1]) / 1024, files, self._parked())
 
-    def _sessions(self) -> int:
+    def _parked(self) -> int:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()
         finally:
             connection.close()
-        counts = re.findall(r"^tarn_sessions(?:_parked)?\{[^}]*\} (\d+)", text, re.M)
+        counts = re.findall(r"^tarn_sessions_parked\{[^}]*\} (\d+)", text, re.M)
         return sum(map(int, counts))

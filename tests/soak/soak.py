@@ -135,7 +135,7 @@ def verdict(
         "memory_growth": growth,
         "files": {"first": first.files, "most": max(s.files for s in curve), "last": last.files},
         "faults": faults,
-        "curve": [[s.seconds, s.memory_mib, s.files, s.sessions] for s in curve],
+        "curve": [[s.seconds, s.memory_mib, s.files, s.parked] for s in curve],
     }
 
 
@@ -145,11 +145,11 @@ def draw(found: dict) -> bytes:
 
     minutes = [(one[0] / 60, one[1], one[3]) for one in found["curve"]]
     memory = Series("resident memory", [(m, mib) for m, mib, _ in minutes])
-    sessions = Series("sessions", [(m, count) for m, _, count in minutes])
+    parked = Series("parked sessions", [(m, count) for m, _, count in minutes])
     return line_figure(
         [
             Panel([memory], "minutes", "MiB", y_limits=(0, None)),
-            Panel([sessions], "minutes", "sessions", y_limits=(0, None)),
+            Panel([parked], "minutes", "parked sessions", y_limits=(0, None)),
         ]
     )
 
