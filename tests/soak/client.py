@@ -69,12 +69,15 @@ class Client:
         self.shared, self.rng, self.name = shared, rng, name
         self.sessions: dict[str, Known] = {}
         self.made = 0
+        self.starts = shared.server.starts  # of the server that has its sessions
         self.connection: http.client.HTTPConnection | None = None
 
     # --- Calls ---
 
     def call(self, method: str, path: str, body: dict | None = None) -> tuple[int, dict]:
         for attempt in (0, 1):
+            if self.starts != self.shared.server.starts:
+                raise Gone
             if self.connection is None:
                 self.connection = http.client.HTTPConnection(
                     "127.0.0.1", self.shared.server.port, timeout=120
@@ -307,13 +310,17 @@ class Client:
     def recover(self) -> None:
         """Parked sessions are as they were. Others are gone, or something that they have been."""
         self.close()
-        while not self.shared.stop.is_set():
+        for _ in range(1200):
+            self.starts = self.shared.server.starts
             try:
                 status, _ = self.call("GET", "/health")
                 if status == 200:
                     break
             except Gone:
                 time.sleep(0.05)
+        else:
+            self.shared.fault(f"{self.name}: no server for a minute")
+            return
         for name, known in list(self.sessions.items()):
             status, _ = self.call("POST", self.path(name, "restore"), {"model": known.model})
             if status == 404 and not known.parked:
@@ -334,6 +341,13 @@ class Client:
                 self.post(self.path(name, "rollback"), model=known.model, to=len(tokens))
                 known.marks = {}
                 known.now(tokens, [])
+
+    def recover_whatever_happens(self) -> None:
+        while True:
+            try:
+                return self.recover()
+            except Gone:
+                continue  # killed again
 
     def run(self) -> None:
         kinds = {
@@ -358,10 +372,7 @@ class Client:
             try:
                 act()
             except Gone:
-                try:
-                    self.recover()
-                except Gone:
-                    continue
+                self.recover_whatever_happens()
             except Exception as error:
                 self.shared.fault(f"{self.name}: {act.__name__}: {error!r}")
                 return

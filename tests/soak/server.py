@@ -27,10 +27,12 @@ class Server:
     def __init__(self, program: str | os.PathLike, models: Sequence[str], words: Sequence[str]):
         self._words = [str(program), "serve", *models, *words]
         self.port = 0
+        self.starts = 0
         self.start()
 
     def start(self) -> None:
         """Returns once it listens."""
+        self.starts += 1
         self._process = subprocess.Popen(
             [*self._words, "--port", str(self.port)], stderr=subprocess.PIPE, text=True
         )

@@ -32,11 +32,15 @@ def test_random_sessions_and_crashes():
     assert found["calls_total"] > 50 and found["sessions_checked_after_kills"] > 0
 
 
+class Fake:
+    starts = 1
+
+
 class Says:
     """A client whose server gives fixed answers."""
 
     def __init__(self, *answers):
-        self.client = Client(Shared(None, ["m"]), random.Random(1), "c")
+        self.client = Client(Shared(Fake(), ["m"]), random.Random(1), "c")
         self.client.call = lambda _, path, *body: (200, {}) if path == "/health" else answers
         self.client.sessions["s"] = Known("m", [1, 2, 3], parked=True, past={(1, 2, 3), (1,)})
 
@@ -49,7 +53,7 @@ def test_other_tokens_are_a_fault():
     assert not Says(200, {"tokens": [1, 2, 3]}).faults("check")
     assert Says(200, {"tokens": [1, 2, 4]}).faults("check")
     assert Says(500, {}).faults("check")
-    shared = Shared(None, ["m"])
+    shared = Shared(Fake(), ["m"])
     shared.compare(("text",), [1])
     shared.compare(("text",), [1])
     assert not shared.faults
