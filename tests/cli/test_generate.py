@@ -364,8 +364,8 @@ def test_a_long_run_keeps_memory_and_state_flat(tarn_program, models):
         )
 
     # Which pages of the program itself are in memory differs from run to run, by up to
-    # 900 KiB: the least of three runs.
-    def least(tokens):
-        return min(peak(tokens) for _ in range(3))
+    # 900 KiB, in both directions: the middle one of five runs.
+    def middle(tokens):
+        return sorted(peak(tokens) for _ in range(5))[2]
 
-    assert least(200_000) <= least(20_000) + 512  # KiB
+    assert middle(200_000) <= middle(20_000) + 512  # KiB
