@@ -63,6 +63,7 @@ class PiecewiseHash {
 class WideHash {
  public:
   void Add(std::string_view bytes) {
+    if (bytes.empty()) return;
     total_ += bytes.size();
     if (held_ > 0) {
       const size_t count = std::min(bytes.size(), kBlock - held_);
@@ -108,7 +109,7 @@ class WideHash {
   }
 
   uint64_t lanes_[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
-  char block_[kBlock];  // the first `held_` bytes of the next block
+  char block_[kBlock] = {};  // the first `held_` bytes of the next block
   size_t held_ = 0;
   uint64_t total_ = 0;
 };

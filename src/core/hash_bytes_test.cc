@@ -68,6 +68,7 @@ TEST(WideHash, PiecesOfAnySizeGiveTheHashOfTheWhole) {
       const size_t piece = std::min<size_t>(rest.size(), rng.Below(150));
       hash.Add(rest.substr(0, piece));
       rest.remove_prefix(piece);
+      hash.Add({});
       hash.Finish();  // changes nothing
     }
     ASSERT_EQ(WideByDefinition(bytes), hash.Finish()) << bytes.size();

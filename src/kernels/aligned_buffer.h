@@ -6,7 +6,7 @@
 // are first used: one that is not used yet costs nothing.
 #pragma once
 
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__linux__)
 #include <sys/mman.h>
 #define TARN_MAPS_BUFFERS 1
 #endif

@@ -199,6 +199,7 @@ void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
     }
   }
   for (const Job& job : jobs) {
+    if (job.tokens.empty()) continue;  // changes nothing
     SequenceState& state = job.state->impl_->sequence;
     state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
   }
@@ -281,7 +282,7 @@ void Model::KeepLogits(const Job& job) const {
   if (count > 0) state.has_logits = job.logits != nullptr;
   if (job.logits == nullptr) return;
   if (!job.all_logits) {
-    std::copy_n(state.logits(), n_outputs(), job.logits);
+    std::copy_n(std::as_const(state).logits(), n_outputs(), job.logits);
   } else if (count > 0) {
     std::copy_n(job.logits + (count - 1) * n_outputs(), n_outputs(),
                 state.logits());
