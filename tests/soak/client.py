@@ -1,4 +1,4 @@
-"""A client that does at random what the interface allows and checks each answer."""
+"""A client that asks for texts and sessions at random and checks each answer."""
 
 from __future__ import annotations
 

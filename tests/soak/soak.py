@@ -2,8 +2,8 @@
 
     python tests/soak/soak.py [MODEL...] --seconds 3600 --out docs/benchmarks/soak
 
-Clients (client.py) do everything that the interface allows, in random order, and know what
-each answer must be. Twice the server is killed as by a crash (SIGKILL) and started on the same
+Clients (client.py) ask for completions, vectors, token ids and sessions in random order and
+know what each answer must be. Twice the server is killed as by a crash (SIGKILL) and started on the same
 folder. Afterwards the server must have lost nothing, its memory in the last quarter of the time
 must be within 10 % of that in the quarter before, and it must have as many open files as at
 first. Exit code 1 where it is not so. Memory is judged from ten minutes on. OUT gets
@@ -126,7 +126,7 @@ def verdict(
         "seconds": chosen.seconds,
         "clients": chosen.clients,
         "models": shared.models,
-        "cpu": platform.machine(),
+        "architecture": platform.machine(),
         "calls": shared.calls,
         "calls_total": shared.count(),
         "kills": len(KILLED_AT),
