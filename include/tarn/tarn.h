@@ -71,9 +71,9 @@ TARN_API void tarn_error_free(tarn_error* error); /* NULL: no effect */
 
 /* --- Models ------------------------------------------------------------- */
 
-/* How weights are held in memory. AUTO: in the groups in which they are stored,
- * or as F32. BF16 and the groups of INT8 and INT4 round what is stored as
- * numbers; what must be finer stays so. */
+/* How weights are held in memory. AUTO: as they are stored in groups or as
+ * BF16, or else as F32. BF16 and the groups of INT8 and INT4 round what is
+ * stored as numbers; what must be finer stays so. */
 enum {
   TARN_WEIGHTS_AUTO = -1,
   TARN_WEIGHTS_F32 = 0,

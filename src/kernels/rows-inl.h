@@ -16,6 +16,7 @@
 
 #include "core/dtype.h"
 #include "core/feature_map.h"
+#include "core/half.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/scratch.h"
@@ -159,6 +160,19 @@ HWY_INLINE void MapRow(DType dtype, const void* src, int64_t n, float* dst,
 
 HWY_INLINE void LoadRow(DType dtype, const void* src, int64_t n, float* dst) {
   MapRow(dtype, src, n, dst, [](VF x) HWY_ATTR { return x; });
+}
+
+// One number. LoadRow would store it alone and read a whole vector back, which
+// waits until the store has left the core.
+HWY_INLINE float LoadNumber(DType dtype, const void* src) {
+  if (dtype == DType::kF32) {
+    float x;
+    std::memcpy(&x, src, sizeof(x));
+    return x;
+  }
+  uint16_t half;
+  std::memcpy(&half, src, sizeof(half));
+  return dtype == DType::kBF16 ? BF16ToF32(half) : F16ToF32(half);
 }
 
 template <DType kType>

@@ -171,8 +171,8 @@ class Model:
         path: directory with config.json, model.safetensors or its shards,
             tokenizer.json and, for a classifier, labels.json; or FILE.gguf
             (docs/gguf.md).
-        weights: how weights are held in memory: "auto" (in the groups in which
-            they are stored, or as float32), "f32", "bf16", or in groups with a
+        weights: how weights are held in memory: "auto" (as they are stored in
+            groups or as bfloat16, or else as float32), "f32", "bf16", or in groups with a
             shared scale "int8" or "int4"; what must be finer stays so.
         threads: 0: all the process may use.
         exact: products of weights in groups in float32, which is slower; their

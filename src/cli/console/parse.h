@@ -99,8 +99,8 @@ void DeclareModelFlags(ArgumentParser& parser, ModelFlags& flags, bool& json);
 void DeclareCacheFlag(ArgumentParser& parser, ModelFlags& flags);
 /// What --weights says of its words, and --exact of itself.
 inline constexpr const char* kWeightsHelp =
-    "how weights are held in memory; auto: in the groups in which they are "
-    "stored, or as f32";
+    "how weights are held in memory; auto: as they are stored in "
+    "groups or as bf16, or else as f32";
 inline constexpr const char* kExactHelp =
     "products of int8 and int4 weights in float32, slower";
 

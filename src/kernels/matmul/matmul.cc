@@ -30,10 +30,16 @@ Cut CutOf(const Segment& s, int64_t rows, int64_t width) {
   const int64_t together = s.format->panels_together;
   Cut cut = {std::min(s.panels, 16 * width), 1, std::max<int64_t>(rows, 1)};
   if (together > 1 && rows > 1) {
-    cut.panel_groups = (s.panels + together - 1) / together;
-    if (rows <= kRowChunk) {
-      cut.panel_groups =
-          std::max(cut.panel_groups, std::min(s.panels, 4 * width));
+    const int64_t most = (s.panels + together - 1) / together;
+    const int64_t chunks = (rows + kRowChunk - 1) / kRowChunk;
+    // As few as give each worker eight pieces.
+    cut.panel_groups = std::min(most, std::max<int64_t>(1, 8 * width / chunks));
+    if (chunks == 1) {
+      cut.panel_groups = std::max(most, std::min(s.panels, 4 * width));
+    } else {
+      cut.row_chunk = kRowChunk;
+      cut.row_groups = chunks;
+      return cut;
     }
   }
   if (cut.panel_groups < 4 * width) {

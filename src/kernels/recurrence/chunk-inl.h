@@ -62,16 +62,8 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadTokens(
 // One number per token and head (gates, betas) into [16]; `pad` after the last.
 HWY_INLINE void LoadScalars(const TensorView& view, const ChunkSpan& s,
                             int64_t head, float pad, float* dst) {
-  if (view.dtype == DType::kF32) {
-    for (int64_t r = 0; r < s.rows; ++r) {
-      std::memcpy(dst + r, view.Row(s.batch, s.first + r, head), sizeof(float));
-    }
-  } else {
-    HWY_ALIGN float row[kRowPad] = {0};
-    for (int64_t r = 0; r < s.rows; ++r) {
-      LoadRow(view.dtype, view.Row(s.batch, s.first + r, head), 1, row);
-      dst[r] = row[0];
-    }
+  for (int64_t r = 0; r < s.rows; ++r) {
+    dst[r] = LoadNumber(view.dtype, view.Row(s.batch, s.first + r, head));
   }
   std::fill(dst + s.rows, dst + kRecurrentChunk, pad);
 }

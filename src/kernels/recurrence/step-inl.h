@@ -17,6 +17,7 @@
 #include "hwy/highway.h"
 #include "kernels/recurrence/step.h"
 #include "kernels/recurrence/step_columns-inl.h"
+#include "kernels/recurrence/step_two-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -71,10 +72,8 @@ HWY_MAYBE_UNUSED static void StepToken(const RecurrentStepTask& task,
     });
   }
   if (kDelta) {
-    HWY_ALIGN float row[kRowPad];
-    LoadRow(in.betas.dtype, in.betas.Row(task.batch, t, task.value_head), 1,
-            row);
-    beta = row[0];
+    beta = LoadNumber(in.betas.dtype,
+                      in.betas.Row(task.batch, t, task.value_head));
   }
   HWY_ALIGN float values[kStepColumns];
   HWY_ALIGN float out[kStepColumns];
@@ -148,14 +147,26 @@ HWY_MAYBE_UNUSED static void StepToken(const RecurrentStepTask& task,
 template <StepRule kRule>
 HWY_MAYBE_UNUSED static void StepHead(const RecurrentStepTask& task) {
   const RecurrentInputs& in = *task.in;
-  for (int64_t t = 0; t < task.tokens; ++t) StepToken<kRule>(task, t);
+  int64_t t = 0;
+  if (kRule == StepRule::kDecay && in.bonus == nullptr &&
+      in.keys.size[3] <= kStepKeys) {
+    for (; t + 2 <= task.tokens; t += 2) {
+      PrefetchOutput(task, t + 4);
+      PrefetchOutput(task, t + 5);
+      StepTwoTokens(task, t);
+    }
+  }
+  for (; t < task.tokens; ++t) {
+    PrefetchOutput(task, t + 2);
+    StepToken<kRule>(task, t);
+  }
   const int64_t floats = in.keys.size[3] * in.values.size[3];
   if (task.tokens == 0 && task.state != nullptr &&
       task.state != task.old_state) {
     std::memcpy(task.state, task.old_state,
                 static_cast<size_t>(floats) * sizeof(float));
   }
-  for (int64_t t = task.tokens; t < in.queries.size[1]; ++t) {
+  for (t = task.tokens; t < in.queries.size[1]; ++t) {
     std::memset(
         task.out->Row(task.batch, t, task.value_head), 0,
         static_cast<size_t>(in.values.size[3]) * DTypeBytes(task.out->dtype));

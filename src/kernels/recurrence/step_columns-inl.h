@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "hwy/highway.h"
+#include "kernels/prefetch_to_write.h"
 #include "kernels/recurrence/chunk-inl.h"
 #include "kernels/recurrence/step.h"
 
@@ -69,16 +70,23 @@ HWY_MAYBE_UNUSED static void LoadStepBlock(const RecurrentStepTask& task,
   }
   VF decay = hn::Set(d, 1.0f);
   if (in.HasGates()) {
-    HWY_ALIGN float gate[kRowPad];
-    LoadRow(in.gates.dtype, in.gates.Row(task.batch, t, task.value_head), 1,
-            gate);
-    decay = DecayFactor(hn::Set(d, gate[0]));
+    decay = DecayFactor(
+        hn::Set(d, LoadNumber(in.gates.dtype,
+                              in.gates.Row(task.batch, t, task.value_head))));
   } else if (in.head_gates != nullptr) {
     decay = DecayFactor(hn::Set(d, in.head_gates[task.value_head]));
   }
   for (int64_t k = 0; k < padded; k += kLanes) {
     hn::StoreU(decay, d, rows.decay + k);
   }
+}
+
+// The output of step t, whose row is far from those of the steps before it.
+HWY_INLINE void PrefetchOutput(const RecurrentStepTask& task, int64_t t) {
+  if (t >= task.tokens) return;
+  const TensorView& out = *task.out;
+  PrefetchToWrite(out.Row(task.batch, t, task.value_head),
+                  out.size[3] * static_cast<int64_t>(DTypeBytes(out.dtype)));
 }
 
 // What a pass over columns of a state does. With x = gamma S:

@@ -37,9 +37,9 @@ uint64_t ModelFingerprint(const WeightSource& source, const ModelConfig& config,
 uint64_t HeldFingerprint(uint64_t fingerprint, const WeightFormat& held,
                          const std::vector<HeldTensor>& tensors) {
   for (const HeldTensor& tensor : tensors) {
-    if (tensor.format->id == held.id) continue;
-    fingerprint =
-        ExtendHash(fingerprint, StrCat(tensor.name, " ", tensor.format->id));
+    const int id = tensor.equivalent->id;
+    if (id == held.id) continue;
+    fingerprint = ExtendHash(fingerprint, StrCat(tensor.name, " ", id));
   }
   return fingerprint;
 }

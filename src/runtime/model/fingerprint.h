@@ -20,8 +20,8 @@ namespace tarn {
 uint64_t ModelFingerprint(const WeightSource& source, const ModelConfig& config,
                           const WeightFormat& held);
 
-/// The same of a model whose tensors are held as given: matrices in other
-/// formats than `held` change it.
+/// The same of a model whose tensors are held as given: matrices in formats
+/// that are not equivalent to `held` change it.
 uint64_t HeldFingerprint(uint64_t fingerprint, const WeightFormat& held,
                          const std::vector<HeldTensor>& tensors);
 

@@ -45,7 +45,8 @@ TEST_F(ModelOpenTest, OpensWhatItShould) {
                ArgumentError);
 }
 
-TEST_F(ModelOpenTest, SixteenBitFilesAreWidened) {
+// Nothing is rounded, and every number of a result is that of float32.
+TEST_F(ModelOpenTest, SixteenBitFilesStaySo) {
   std::vector<TensorToWrite> list;
   std::map<std::string, std::vector<uint16_t>> held;
   Tensors widened = tensors_;
@@ -60,17 +61,32 @@ TEST_F(ModelOpenTest, SixteenBitFilesAreWidened) {
     list.push_back({name, DType::kBF16, shape, held[name].data()});
   }
   const auto tokens = RandomTokens(config_, 9, 1);
-  const auto score = [&] {
-    const Model model = Model::Open(folder_.path()).Take();
+  const auto score = [&](const Model& model) {
     State state(model);
     std::vector<float> logits(tokens.size() * 29);
     model.Score(state, tokens, logits.data());
+    for (const int32_t token : tokens) {
+      logits.resize(logits.size() + 29);
+      model.Step(state, token, &*logits.end() - 29);
+    }
     return logits;
   };
+  const auto open = [&](WeightType type) {
+    return Model::Open(folder_.path(), {.weights = type}).Take();
+  };
   WriteTensors(folder_.path(), config_, widened);
-  const std::vector<float> want = score();
+  const std::vector<float> want = score(open(WeightType::kAuto));
+  const int64_t bytes = open(WeightType::kAuto).weight_bytes();
   WriteSafetensors(folder_ / "model.safetensors", list, {});
-  EXPECT_EQ(want, score());
+  EXPECT_EQ(want, score(open(WeightType::kF32)));
+  for (const WeightType type : {WeightType::kAuto, WeightType::kBF16}) {
+    const Model model = open(type);
+    EXPECT_EQ(want, score(model));
+    EXPECT_LT(model.weight_bytes(), bytes * 2 / 3);
+    for (const auto& [format, numbers] : model.weight_formats()) {
+      EXPECT_STREQ("bf16", format->name);
+    }
+  }
 }
 
 TEST_F(ModelOpenTest, MissingFiles) {

@@ -10,7 +10,7 @@
 namespace tarn {
 
 /// One of the weight formats, or what the files suggest: tensors that are
-/// stored in groups stay as they are, and others are held as float32
+/// stored in groups or as bf16 stay as they are, and others are held as float32
 /// (weight_plan.h). The words are "auto" and those of WeightFormats(); any
 /// other format that a caller has will do as well.
 class WeightType {

@@ -14,6 +14,7 @@
 
 #include "core/feature_map.h"
 #include "core/file.h"
+#include "core/half.h"
 #include "core/rng.h"
 #include "reference/test_model.h"
 
@@ -238,6 +239,33 @@ TEST_F(StateFileTest, BelongsToTheFormatOfItsModel) {
   ExpectRefused(Open(SmallConfig(), 1, ExactFormat(int8)), ": model");
   ExpectRefused(Open(SmallConfig(), 2, int8), ": model");
   ExpectRefused(Open(SmallConfig()), ": model");
+}
+
+// bfloat16 files are held as they are or widened, with the same results.
+TEST_F(StateFileTest, MovesBetweenExactFormats) {
+  const ModelConfig config = SmallConfig();
+  const Tensors tensors = RandomTensors(config, 1);
+  std::map<std::string, std::vector<uint16_t>> rounded;
+  std::vector<TensorToWrite> list;
+  for (const auto& [name, shape] : WeightShapes(config)) {
+    std::vector<uint16_t>& halves = rounded[name];
+    for (const float x : tensors.at(name)) halves.push_back(F32ToBF16(x));
+    list.push_back({name, DType::kBF16, shape, halves.data()});
+  }
+  (void)Open(config);  // writes the directory
+  WriteSafetensors(folder_ / "model/model.safetensors", list, {});
+  const auto open = [&](WeightType weights) {
+    return Model::Open(folder_ / "model", {.weights = weights}).Take();
+  };
+  const Model wide = open(WeightType::kF32);
+  SaveState(wide, Read(wide, 4), path_);
+  for (const WeightType type : {WeightType::kAuto, WeightType::kBF16}) {
+    const Model model = open(type);
+    Result<State> state = LoadState(model, path_);
+    ASSERT_TRUE(state.ok()) << state.error().what();
+    EXPECT_TRUE(state.value() == Read(model, 4));
+  }
+  ExpectRefused(open(*FormatOf(GroupScheme{8, 64, false})), ": model");
 }
 
 TEST_F(StateFileTest, BelongsToItsModel) {

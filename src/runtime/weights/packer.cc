@@ -44,7 +44,8 @@ const WeightTensor& Packer::Find(const std::string& name) const {
 
 void Packer::Note(const WeightTensor& tensor, const WeightFormat& format) {
   parameters_ += tensor.elements();
-  held_.push_back({tensor.name, &format, tensor.elements()});
+  held_.push_back({tensor.name, &format, &EquivalentFormat(tensor, format),
+                   tensor.elements()});
 }
 
 std::vector<float> Packer::Read(const WeightTensor& tensor) {

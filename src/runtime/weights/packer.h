@@ -19,6 +19,7 @@ namespace tarn {
 struct HeldTensor {
   std::string name;
   const WeightFormat* format = nullptr;
+  const WeightFormat* equivalent = nullptr;  // EquivalentFormat
   int64_t numbers = 0;
 };
 

@@ -29,6 +29,10 @@ bool IsExact(const WeightFormat* format) {
   return other != nullptr && other->exact == format;
 }
 
+bool IsBF16(const WeightTensor& tensor) {
+  return tensor.encoding == &kBF16Encoding;
+}
+
 // The format of a tensor of numbers; float32 where it does not fit groups.
 const WeightFormat& Rounding(const GroupScheme& scheme,
                              const WeightTensor& tensor) {
@@ -58,7 +62,8 @@ const WeightFormat& WeightPlan::Held(const WeightTensor& tensor) const {
   const GroupScheme* stored = tensor.encoding->scheme;
   if (wanted_ == nullptr) {
     if (stored != nullptr) return Holding(*stored);
-    return tensor.encoding->numbers > 1 ? kBF16Weights : kF32Weights;
+    return tensor.encoding->numbers > 1 || IsBF16(tensor) ? kBF16Weights
+                                                          : kF32Weights;
   }
   const GroupScheme* scheme = wanted_->scheme;
   if (scheme == nullptr) return *wanted_;
@@ -79,6 +84,11 @@ const WeightFormat& WeightPlan::Held(const WeightTensor& tensor) const {
       break;
   }
   return Rounding(*scheme, tensor);
+}
+
+const WeightFormat& EquivalentFormat(const WeightTensor& tensor,
+                                     const WeightFormat& held) {
+  return &held == &kBF16Weights && IsBF16(tensor) ? kF32Weights : held;
 }
 
 }  // namespace tarn

@@ -19,7 +19,8 @@ namespace tarn {
 class WeightPlan {
  public:
   /// wanted: null for what the source suggests: tensors in groups keep their
-  /// scheme, those in other blocks are widened to bf16, and others to float32.
+  /// scheme and those of bf16 numbers their numbers, those in other blocks are
+  /// widened to bf16, and others to float32.
   /// exact: products in float32 also where a format has others.
   WeightPlan(const ModelConfig& config, const WeightFormat* wanted, bool exact);
 
@@ -34,5 +35,11 @@ class WeightPlan {
   const bool exact_;
   const std::map<std::string, Precision> precise_;
 };
+
+/// The format that tells what a model computes with a tensor held in `held`:
+/// float32 where bf16 holds the numbers of a bf16 tensor, as products widen
+/// them exactly and add in the same order, and otherwise `held`.
+const WeightFormat& EquivalentFormat(const WeightTensor& tensor,
+                                     const WeightFormat& held);
 
 }  // namespace tarn

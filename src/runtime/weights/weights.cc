@@ -362,7 +362,8 @@ const WeightFormat& EmbeddingFormat(const WeightSource& source,
                                     const WeightPlan& plan) {
   const StackNames names = NamesOf(config, config.arch != Arch::kEncoder);
   const WeightTensor* table = source.Find(names.embedding);
-  return table == nullptr ? plan.base() : plan.FormatOf(*table);
+  if (table == nullptr) return plan.base();
+  return EquivalentFormat(*table, plan.FormatOf(*table));
 }
 
 StackWeights MakeDecoderEnds(ModelTensors& tensors, const ModelConfig& config) {

@@ -96,7 +96,8 @@ double MostWeightBytes(const ModelConfig& config);
 Weights PackWeights(const WeightSource& source, const ModelConfig& config,
                     const WeightPlan& plan, Executor& executor);
 
-/// The format of a language model's embedding, or of an encoder's.
+/// The format of a language model's embedding, or of an encoder's, or the one
+/// that is equivalent to it (EquivalentFormat).
 const WeightFormat& EmbeddingFormat(const WeightSource& source,
                                     const ModelConfig& config,
                                     const WeightPlan& plan);

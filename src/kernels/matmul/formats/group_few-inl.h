@@ -122,7 +122,7 @@ HWY_NOINLINE void FewTimesGroup(const RoundedRows& x, int64_t rows,
 }
 
 // All rows of a task, 2 to kFewRows, times panels [panel, panel + panels), at
-// most kPanelsTogether.
+// most PanelsAtOnce.
 template <class K>
 HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
                                     int64_t panels) {
@@ -136,11 +136,7 @@ HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
   const int64_t group = scheme.group, group_bytes = GroupBytes(scheme);
   const int64_t rows = task.row_end - task.row_begin, inputs = w.inputs();
   const float* x = task.x + task.row_begin * task.x_stride;
-  const auto sums_of = [&](int64_t p) { return sums + p * rows * kPanel; };
-  for (int64_t i = 0; i < panels * rows; ++i) {
-    std::memcpy(sums + i * kPanel, w.Bias(panel + i / rows),
-                kPanel * sizeof(float));
-  }
+  const int64_t next_sums = inputs > kFewInputs ? rows * kPanel : 0;
   const uint8_t* end =
       w.Panel(panel + panels - 1) + scheme.Blocks(inputs) * group_bytes;
   const auto* next = static_cast<const uint8_t*>(
@@ -153,6 +149,8 @@ HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
                                       heads + r * kHeads);
     }
     for (int64_t p = 0; p < panels; ++p) {
+      float* c = sums + p * next_sums;
+      if (k == 0) SetRows(w.Bias(panel + p), rows, c);
       const uint8_t* at = w.Panel(panel + p) + k / group * group_bytes;
       for (int64_t g = 0; g * group < count; ++g, at += group_bytes) {
         const uint8_t* ahead = at + kAhead;
@@ -162,20 +160,20 @@ HWY_NOINLINE void MultiplyFewGroups(const PanelTask& task, int64_t panel,
             rows,
             {at, at + group / StripeInputs(K::kBits) * kStripeBytes, ahead,
              group / StripeInputs(K::kBits)},
-            w.Outputs(panel + p), sums_of(p));
+            w.Outputs(panel + p), c);
+      }
+      if (k + count == inputs) {
+        FinishRows(task, panel + p, task.row_begin, rows, c);
       }
     }
-  }
-  for (int64_t p = 0; p < panels; ++p) {
-    FinishRows(task, panel + p, task.row_begin, rows, sums_of(p));
   }
 }
 
 template <class K>
 void MultiplyGroupsFew(const PanelTask& task) {
-  for (int64_t p = task.panel_begin; p < task.panel_end; p += kPanelsTogether) {
-    MultiplyFewGroups<K>(task, p,
-                         std::min(kPanelsTogether, task.panel_end - p));
+  const int64_t at_once = PanelsAtOnce(task, kFewInputs);
+  for (int64_t p = task.panel_begin; p < task.panel_end; p += at_once) {
+    MultiplyFewGroups<K>(task, p, std::min(at_once, task.panel_end - p));
   }
 }
 

@@ -14,29 +14,35 @@ int64_t CodeByte(const GroupScheme& scheme, int64_t k, int64_t output) {
 }
 int HalfOf(int64_t k) { return k % 8 < 4 ? 0 : 4; }
 
+uint32_t FourBytes(const uint8_t* from) {
+  uint32_t bytes;
+  std::memcpy(&bytes, from, sizeof(bytes));
+  return bytes;
+}
+
+// Four bytes at a time and without CodeByte's divisions: opening a model passes
+// here with every weight.
 void StoreGroup(const GroupScheme& scheme, const uint8_t* block, int64_t output,
                 uint8_t* group) {
+  constexpr uint32_t kOffsets = 0x01010101u * kByteOffset;
+  constexpr uint32_t kLow = 0x0F0F0F0Fu;
   const uint8_t* codes = block + scheme.HeadBytes();
+  uint8_t* to = group + output * 4;
+  const auto store = [&](uint32_t four) {
+    std::memcpy(to, &four, sizeof(four));
+    to += kStripeBytes;
+  };
   if (scheme.bits == 8) {
     for (int64_t k = 0; k < scheme.group; k += 4) {
-      uint8_t four[4];
-      for (int64_t i = 0; i < 4; ++i) {
-        four[i] = static_cast<uint8_t>(codes[k + i] ^ kByteOffset);
-      }
-      std::memcpy(group + CodeByte(scheme, k, output), four, sizeof(four));
+      store(FourBytes(codes + k) ^ kOffsets);
     }
   } else {
-    const int64_t half = scheme.group / 2;
-    for (int64_t k = 0; k < scheme.group; k += 8) {
-      // Eight codes are in one half of their bytes.
-      const uint8_t* from = codes + k % half;
-      const int shift = k < half ? 0 : 4;
-      uint8_t four[4];
-      for (int64_t i = 0; i < 4; ++i) {
-        four[i] = static_cast<uint8_t>((from[i] >> shift & 15) |
-                                       (from[i + 4] >> shift & 15) << 4);
+    // The first half of the codes is in the low halves of all bytes.
+    for (const int shift : {0, 4}) {
+      for (int64_t k = 0; k < scheme.group / 2; k += 8) {
+        store((FourBytes(codes + k) >> shift & kLow) |
+              (FourBytes(codes + k + 4) >> shift & kLow) << 4);
       }
-      std::memcpy(group + CodeByte(scheme, k, output), four, sizeof(four));
     }
   }
   uint8_t* scales = group + GroupCodeBytes(scheme) + output * 2;

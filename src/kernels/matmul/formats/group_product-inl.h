@@ -9,7 +9,8 @@
 //
 // One row reads panels as they are stored, at the speed of memory, and so do a
 // few (group_few-inl.h). Many rows unpack a group of a panel once (16 KiB at
-// most, in L1) for up to kRowChunk rows, and round kBlockInputs of their inputs
+// most, in L1) for up to kRowChunk rows, whose inputs are rounded once for all
+// panels of a task. Where a row has more inputs than are kept, they are rounded
 // once for up to kPanelsTogether panels, whose sums (12 KiB a panel) stay in
 // the second-level cache.
 
@@ -30,6 +31,7 @@
 #include "kernels/matmul/formats/group_few-inl.h"
 #include "kernels/matmul/formats/group_terms-inl.h"
 #include "kernels/matmul/product-inl.h"
+#include "kernels/prefetch_to_write.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tarn {
@@ -278,38 +280,64 @@ HWY_NOINLINE UnpackedGroup UnpackGroup(const uint8_t* HWY_RESTRICT group,
   return {steps, scales, scales + kPanel, stripes * K::kParts};
 }
 
-// Rows [row, row + rows) times panels [panel, panel + panels), at most
-// kRowChunk and kPanelsTogether.
+// Rounded inputs of many rows, in blocks of kBlockInputs with all rows of a
+// block together: 96 KiB, which stay in L2, of which a block is in L1.
+template <class K>
+struct RoundedBlocks {
+  static constexpr int64_t kHeads = kBlockInputs / kLeastGroup;
+  static constexpr int64_t kStride = K::InputBytes(kBlockInputs);
+  static constexpr int64_t kBlocks = 2048 / kStride;
+  static constexpr int64_t kInputs = kBlocks * kBlockInputs;
+
+  // x [rows][count], `stride` apart, count at most kInputs.
+  void Round(const float* x, int64_t stride, int64_t rows, int64_t count,
+             int64_t group) {
+    for (int64_t b = 0; b * kBlockInputs < count; ++b) {
+      const int64_t k = b * kBlockInputs;
+      for (int64_t r = 0; r < rows; ++r) {
+        RoundRowInputs<typename K::Dot>(
+            x + r * stride + k, std::min(kBlockInputs, count - k), group,
+            K::kOffset, codes + (b * kRowChunk + r) * kStride,
+            heads + (b * kRowChunk + r) * kHeads);
+      }
+    }
+  }
+  // Those of inputs [k, k + a group).
+  RoundedRows At(int64_t k, int64_t group) const {
+    const int64_t first = k / kBlockInputs * kRowChunk;
+    const int64_t in_block = k % kBlockInputs;
+    return {codes + first * kStride + K::InputBytes(in_block), kStride,
+            heads + first * kHeads + in_block / group, kHeads};
+  }
+
+  HWY_ALIGN uint8_t codes[kBlocks * kRowChunk * kStride];
+  GroupHead heads[kBlocks * kRowChunk * kHeads];
+};
+
+// Rows [row, row + rows), at most kRowChunk, times panels
+// [panel, panel + panels), at most PanelsAtOnce.
 template <class K>
 HWY_NOINLINE void MultiplyGroupBlock(const PanelTask& task, int64_t row,
                                      int64_t rows, int64_t panel,
                                      int64_t panels) {
-  constexpr int64_t kHeads = kBlockInputs / kLeastGroup;
-  constexpr int64_t kStride = K::InputBytes(kBlockInputs);
   HWY_ALIGN float sums[kPanelsTogether * kRowChunk * kPanel];
-  HWY_ALIGN uint8_t codes[kRowChunk * kStride];
   HWY_ALIGN uint8_t unpacked[kBlockInputs / K::Dot::kStepInputs * kStripeBytes];
   HWY_ALIGN float scales[2 * kPanel];
-  GroupHead heads[kRowChunk * kHeads];
+  using Rounded = RoundedBlocks<K>;
+  Rounded rounded;
   const WeightMatrix& w = *task.w;
   const GroupScheme& scheme = *w.FormatAt(panel).scheme;
   const int64_t group = scheme.group, group_bytes = GroupBytes(scheme);
   const int64_t inputs = w.inputs();
-  const float* x = task.x + row * task.x_stride;
-  const auto sums_of = [&](int64_t p) { return sums + p * rows * kPanel; };
-  for (int64_t i = 0; i < panels * rows; ++i) {
-    std::memcpy(sums + i * kPanel, w.Bias(panel + i / rows),
-                kPanel * sizeof(float));
-  }
-  for (int64_t k = 0; k < inputs; k += kBlockInputs) {
-    const int64_t count = std::min(kBlockInputs, inputs - k);
+  const int64_t next_sums = inputs > Rounded::kInputs ? rows * kPanel : 0;
+  for (int64_t k = 0; k < inputs; k += Rounded::kInputs) {
+    const int64_t count = std::min(Rounded::kInputs, inputs - k);
     const int64_t groups = scheme.Blocks(count);
-    for (int64_t r = 0; r < rows; ++r) {
-      RoundRowInputs<typename K::Dot>(x + r * task.x_stride + k, count, group,
-                                      K::kOffset, codes + r * kStride,
-                                      heads + r * kHeads);
-    }
+    rounded.Round(task.x + row * task.x_stride + k, task.x_stride, rows, count,
+                  group);
     for (int64_t p = 0; p < panels; ++p) {
+      float* c = sums + p * next_sums;
+      if (k == 0) SetRows(w.Bias(panel + p), rows, c);
       const int64_t block = k / group * group_bytes;
       const uint8_t* at = w.Panel(panel + p) + block;
       // What this thread reads next, or what it has read where that is all.
@@ -319,18 +347,24 @@ HWY_NOINLINE void MultiplyGroupBlock(const PanelTask& task, int64_t row,
       } else if (k + count < inputs) {
         next = w.Panel(panel) + block + groups * group_bytes;
       }
+      const bool last = k + count == inputs;
       for (int64_t g = 0; g < groups; ++g) {
+        if (last) {  // the outputs a few rows at a time
+          for (int64_t r = g * rows / groups; r < (g + 1) * rows / groups;
+               ++r) {
+            PrefetchToWrite(
+                task.y->Row(row + r) + w.FirstOutput(panel + p),
+                w.Outputs(panel + p) * static_cast<int64_t>(sizeof(float)));
+          }
+        }
         const UnpackedGroup part =
             UnpackGroup<K>(at + g * group_bytes, group, next + g * group_bytes,
                            unpacked, scales);
-        GroupTiles<K>(
-            {codes + g * K::InputBytes(group), kStride, heads + g, kHeads},
-            rows, part, w.Outputs(panel + p), sums_of(p));
+        GroupTiles<K>(rounded.At(g * group, group), rows, part,
+                      w.Outputs(panel + p), c);
       }
+      if (last) FinishRows(task, panel + p, row, rows, c);
     }
-  }
-  for (int64_t p = 0; p < panels; ++p) {
-    FinishRows(task, panel + p, row, rows, sums_of(p));
   }
 }
 
@@ -352,11 +386,11 @@ void MultiplyGroups(const PanelTask& task) {
     MultiplyGroupsFew<K>(task);
     return;
   }
+  const int64_t at_once = PanelsAtOnce(task, RoundedBlocks<K>::kInputs);
   for (int64_t r = task.row_begin; r < task.row_end; r += kRowChunk) {
-    for (int64_t p = task.panel_begin; p < task.panel_end;
-         p += kPanelsTogether) {
+    for (int64_t p = task.panel_begin; p < task.panel_end; p += at_once) {
       MultiplyGroupBlock<K>(task, r, std::min(kRowChunk, task.row_end - r), p,
-                            std::min(kPanelsTogether, task.panel_end - p));
+                            std::min(at_once, task.panel_end - p));
     }
   }
 }

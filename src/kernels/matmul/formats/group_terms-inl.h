@@ -80,6 +80,20 @@ HWY_INLINE VI SetStep(const uint8_t* from) {
   return hn::Set(DI(), step);
 }
 
+// Panels whose products share the rounding of the inputs: all of a task where
+// `rounded` inputs hold a row, and otherwise as many as sums are kept for.
+HWY_INLINE int64_t PanelsAtOnce(const PanelTask& task, int64_t rounded) {
+  return task.w->inputs() <= rounded ? task.panel_end - task.panel_begin
+                                     : kPanelsTogether;
+}
+
+HWY_INLINE void SetRows(const float* HWY_RESTRICT bias, int64_t rows,
+                        float* HWY_RESTRICT c) {
+  for (int64_t r = 0; r < rows; ++r) {
+    std::memcpy(c + r * kPanel, bias, kPanel * sizeof(float));
+  }
+}
+
 // Rows of inputs, rounded.
 struct RoundedRows {
   const uint8_t* codes;
