@@ -1,5 +1,6 @@
 // The machine's limits, as cases like any other: what the SIMD target's
 // arithmetic units can do, and what the memory of a buffer's size can.
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -91,6 +92,11 @@ class FmaPeak final : public Case {
   Values sinks_;
 };
 
+// Memory that was never written is one page of zeros, which stays in cache.
+void Touch(AlignedBuffer<float>& buffer, int64_t floats) {
+  std::fill_n(buffer.data(), floats, 1.0f);
+}
+
 // `bytes` is all that moves: a copy reads one half and writes the other. Each
 // worker has one piece, as kernels that stream do.
 class Copy final : public Case {
@@ -99,6 +105,8 @@ class Copy final : public Case {
       : half_(params.Int("bytes", int64_t{1} << 30) / 8 / threads * threads),
         from_(half_),
         to_(half_) {
+    Touch(from_, half_);
+    Touch(to_, half_);
     work_.bytes = static_cast<double>(half_) * 8;
   }
   void Run(Executor& executor) override {
@@ -120,6 +128,7 @@ class Read final : public Case {
       : piece_(params.Int("bytes", int64_t{1} << 30) / 4 / threads / 128 * 128),
         data_(piece_ * threads),
         sinks_(threads * kLine, DType::kF32) {
+    Touch(data_, piece_ * threads);
     work_.bytes = static_cast<double>(piece_ * threads) * 4;
   }
   void Run(Executor& executor) override {

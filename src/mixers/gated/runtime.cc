@@ -131,7 +131,8 @@ class Gated final : public RuntimeMixer {
   int64_t row_floats() const override { return at_.extra_width; }
 
   // The parts before and after the recurrence treat each row separately; the
-  // recurrence is a task for each sequence and key head.
+  // recurrence is a task for each sequence and key head, or value head where
+  // those are too few for all workers (Mamba-2 has one key head).
   void Mix(MixerBlock& block, int64_t layer) const override {
     MakeGates(block);
     Convolve(block, layer);
@@ -141,17 +142,17 @@ class Gated final : public RuntimeMixer {
       PrepareHeads(block, row, 0, s_.heads);
     });
     const int64_t segments = static_cast<int64_t>(block.segments.size());
+    const int64_t parts = segments * s_.key_heads >= 8 * block.workers()
+                              ? s_.key_heads
+                              : s_.heads;
+    const int64_t count = s_.heads / parts;
     // About four state entries a nanosecond.
-    const int64_t ns =
-        s_.heads / s_.key_heads * s_.d_feature * s_.d_sum / 4 + 200;
+    const int64_t ns = count * s_.d_feature * s_.d_sum / 4 + 200;
     block.ForTasks(
-        segments * s_.key_heads,
-        ns * ((block.rows() + segments - 1) / segments),
+        segments * parts, ns * ((block.rows() + segments - 1) / segments),
         [&](int64_t task, int) {
-          const int64_t group = s_.heads / s_.key_heads;
-          Advance(block,
-                  block.segments[static_cast<size_t>(task / s_.key_heads)],
-                  layer, task % s_.key_heads * group, group);
+          Advance(block, block.segments[static_cast<size_t>(task / parts)],
+                  layer, task % parts * count, count);
         });
     block.ForRows(8 * s_.values, [&](int64_t row) {
       AddSkip(block, row, 0, s_.heads);
