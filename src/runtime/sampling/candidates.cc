@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -40,24 +41,37 @@ int32_t CheckedArgmax(std::span<const float> logits) {
     throw ShapeError("sample: logits", "1 to 2^31 - 1 values",
                      StrCat(logits.size()));
   }
-  int64_t best = -1;
-  float best_logit = -std::numeric_limits<float>::infinity();
-  for (size_t id = 0; id < logits.size(); ++id) {
-    const float logit = logits[id];
-    if (std::isnan(logit) || logit == std::numeric_limits<float>::infinity()) {
-      throw NumericError("sample: logits", "no NaN and no +inf",
-                         StrCat(logit, " at id ", id));
-    }
-    if (logit > best_logit) {
-      best_logit = logit;
-      best = static_cast<int64_t>(id);
+  // Compilers make vectors of loops over so many numbers.
+  constexpr size_t kTogether = 16;
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  float most[kTogether];
+  uint32_t bad[kTogether] = {};
+  std::fill(most, most + kTogether, -kInfinity);
+  size_t id = 0;
+  for (; id + kTogether <= logits.size(); id += kTogether) {
+    for (size_t i = 0; i < kTogether; ++i) {
+      const float logit = logits[id + i];
+      most[i] = logit > most[i] ? logit : most[i];
+      bad[i] |= logit < kInfinity ? 0u : 1u;
     }
   }
-  if (best < 0) {
+  for (; id < logits.size(); ++id) {
+    most[0] = std::max(most[0], logits[id]);
+    bad[0] |= logits[id] < kInfinity ? 0u : 1u;
+  }
+  if (std::any_of(bad, bad + kTogether, [](uint32_t b) { return b != 0; })) {
+    const auto at = std::find_if_not(logits.begin(), logits.end(),
+                                     [](float x) { return x < kInfinity; });
+    throw NumericError("sample: logits", "no NaN and no +inf",
+                       StrCat(*at, " at id ", at - logits.begin()));
+  }
+  const float best = *std::max_element(most, most + kTogether);
+  if (best == -kInfinity) {
     throw NumericError("sample: logits", "a finite logit",
                        StrCat("-inf in all ", logits.size(), " places"));
   }
-  return static_cast<int32_t>(best);
+  return static_cast<int32_t>(std::find(logits.begin(), logits.end(), best) -
+                              logits.begin());
 }
 
 std::vector<Candidate> BestOf(std::span<const float> logits, size_t count) {
