@@ -72,6 +72,15 @@ class Server:
         answer = self._request("/completion", _document(tokens, count, stream=True, **more))
         return [time.perf_counter() - start for line in answer if line.startswith(b"data: ")]
 
+    def model_seconds(self):
+        """tarn's: what the calls of the model have taken so far."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request("GET", "/metrics")
+        for line in connection.getresponse().read().decode().splitlines():
+            if line.startswith("tarn_model_seconds_total"):
+                return float(line.split()[-1])
+        raise RuntimeError("/metrics: want tarn_model_seconds_total, got none")
+
     def together(self, prompts, count):
         """Seconds in which all prompts were answered, each by a client of its own."""
         clients = [
@@ -101,7 +110,17 @@ def _document(tokens, count, cache=True, **more):
 
 def tarn(file, threads, log, *words):
     build = pathlib.Path(os.environ.get("TARN_BUILD", native.ROOT / "build"))
-    program = [build / "tarn", "serve", file, "--threads", threads, "--slots", 64, "--no-page"]
+    program = [
+        build / "tarn",
+        "serve",
+        file,
+        "--threads",
+        threads,
+        "--slots",
+        64,
+        "--no-page",
+        "--metrics",
+    ]
     return Server([*program, *words], log)
 
 
