@@ -1,5 +1,5 @@
 // Lines that will be written: a store to a line that the core does not own
-// holds up all stores behind it.
+// delays all later stores.
 #pragma once
 
 #include <cstdint>

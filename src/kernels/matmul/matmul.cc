@@ -28,23 +28,20 @@ struct Cut {
 // while many are left); rows are cut as well if panels are few.
 Cut CutOf(const Segment& s, int64_t rows, int64_t width) {
   const int64_t together = s.format->panels_together;
+  const int64_t chunks = (rows + kRowChunk - 1) / kRowChunk;
+  const int64_t groups = (s.panels + together - 1) / together;
+  if (together > 1 && chunks > 1) {
+    // As few panel groups as leave eight pieces for each worker.
+    return {std::min(groups, std::max<int64_t>(1, 8 * width / chunks)), chunks,
+            kRowChunk};
+  }
   Cut cut = {std::min(s.panels, 16 * width), 1, std::max<int64_t>(rows, 1)};
   if (together > 1 && rows > 1) {
-    const int64_t most = (s.panels + together - 1) / together;
-    const int64_t chunks = (rows + kRowChunk - 1) / kRowChunk;
-    // As few as give each worker eight pieces.
-    cut.panel_groups = std::min(most, std::max<int64_t>(1, 8 * width / chunks));
-    if (chunks == 1) {
-      cut.panel_groups = std::max(most, std::min(s.panels, 4 * width));
-    } else {
-      cut.row_chunk = kRowChunk;
-      cut.row_groups = chunks;
-      return cut;
-    }
+    cut.panel_groups = std::max(groups, std::min(s.panels, 4 * width));
   }
   if (cut.panel_groups < 4 * width) {
     cut.row_chunk = kRowChunk;
-    cut.row_groups = (rows + cut.row_chunk - 1) / cut.row_chunk;
+    cut.row_groups = chunks;
   }
   return cut;
 }

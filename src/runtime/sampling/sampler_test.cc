@@ -172,6 +172,11 @@ TEST(Sampler, GreedyTakesTheLowestIdOfTheBest) {
     EXPECT_EQ(Sample(std::vector<float>{1, 3, 2, 3}, options, 0), 1);
     EXPECT_EQ(Sample(std::vector<float>{-kInf, -5}, options, 0), 1);
     EXPECT_EQ(Sample(std::vector<float>{7}, options, 0), 0);
+    for (size_t at = 0; at < 37; ++at) {
+      std::vector<float> logits(37, -kInf);
+      for (size_t id = at; id < 37; id += 5) logits[id] = -2;
+      EXPECT_EQ(Sample(logits, options, 0), static_cast<int32_t>(at));
+    }
   }
 }
 
@@ -196,6 +201,14 @@ TEST(Sampler, RefusesWhatIsNoNumber) {
     EXPECT_THROW(Sample(std::vector<float>{-kInf, -kInf}, options, 0),
                  NumericError);
     EXPECT_THROW(Sample({}, options, 0), ShapeError);
+  }
+  // In whole vectors of a row and in what is left after them.
+  for (size_t at = 0; at < 37; ++at) {
+    for (const float bad : {kNan, kInf}) {
+      std::vector<float> logits(37, 1.0f);
+      logits[at] = bad;
+      EXPECT_THROW(Sample(logits, SamplerOptions{}, 0), NumericError) << at;
+    }
   }
   try {
     Sample(std::vector<float>{0, 1, kNan}, SamplerOptions{}, 0);
