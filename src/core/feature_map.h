@@ -33,6 +33,24 @@ enum class Denominator {
   kSigned  // size kept away from 0, for maps with negative features
 };
 
+/// The least exact denominator of a row that is not empty. The reciprocal of a
+/// smaller one is infinite.
+inline constexpr float kLeastDenominator = 0x1p-126f;
+/// Gradients divide by no less, since their products with a reciprocal must
+/// stay finite: below it they shrink with the denominator.
+inline constexpr float kLeastGradientDivisor = 0x1p-120f;
+
+/// The exact denominator of a row: 0 if the row is empty; NaN stays NaN.
+constexpr float ExactDenominator(float sum) {
+  return sum < kLeastDenominator ? 0.0f : sum;
+}
+/// What the gradient of a row divides by, which is not empty.
+constexpr float GradientDivisor(Denominator denominator, float value) {
+  return denominator == Denominator::kExact && value < kLeastGradientDivisor
+             ? kLeastGradientDivisor
+             : value;
+}
+
 /// One row of the table of maps.
 struct FeatureMapTraits {
   FeatureMap map;

@@ -98,6 +98,6 @@ def linear_attention(queries, keys, values, kept, feature_map, denominator, eps,
     if denominator == "compat":
         out = sums.float() * scale / (divisors * scale + eps)
     else:
-        empty = divisors <= 0
+        empty = divisors < torch.finfo(torch.float32).tiny
         out = torch.where(empty, 0.0, sums.float() / torch.where(empty, 1.0, divisors))
     return out.to(queries.dtype), state

@@ -88,13 +88,15 @@ HWY_MAYBE_UNUSED static HWY_NOINLINE void LoadGradOut(const ChunkContext& c,
       LoadRow(grad.grad_out.dtype, from, width, row);
       continue;
     }
-    const float d = grad.denominators[(c.s.batch * in.queries.size[1] + t) *
-                                          in.values.size[2] +
-                                      value_head];
-    if (d == 0.0f) {  // empty row: no gradient for any grad_out
+    const float denominator =
+        grad.denominators[(c.s.batch * in.queries.size[1] + t) *
+                              in.values.size[2] +
+                          value_head];
+    if (denominator == 0.0f) {  // empty row: no gradient for any grad_out
       ZeroRows(row, 0, 1, c.at.value);
       continue;
     }
+    const float d = GradientDivisor(c.task.options->denominator, denominator);
     const char* out = grad.out.Row(c.s.batch, t, value_head);
     if (width == c.at.value) {
       WithDType(grad.out.dtype, [&](auto type) HWY_ATTR {
@@ -118,8 +120,12 @@ HWY_INLINE void MapGradientRow(const float* features, const float* gradient,
   const DF d;
   const VF f = hn::Set(d, factor);
   for (int64_t i = 0; i < padded; i += kLanes) {
-    hn::StoreU(FeatureSlopeTimes<kMap>(hn::LoadU(d, features + i),
-                                       hn::Mul(hn::LoadU(d, gradient + i), f)),
+    const VF x = hn::LoadU(d, features + i), g = hn::LoadU(d, gradient + i);
+    // factor * slope is near 1 where factor * gradient would overflow. A slope
+    // of 0 of relu hides a gradient of NaN, which a product would not.
+    hn::StoreU(kMap == FeatureMap::kRelu
+                   ? FeatureSlopeTimes<kMap>(x, hn::Mul(g, f))
+                   : hn::Mul(FeatureSlopeTimes<kMap>(x, f), g),
                d, to + i);
   }
 }

@@ -101,7 +101,8 @@ static HWY_NOINLINE void Denominators(const ForwardTask& task, const float* z,
     if (options.denominator == Denominator::kCompat) {
       total = hn::Add(total, hn::Set(d, options.eps));
     } else {  // NaN stays NaN
-      total = hn::IfThenZeroElse(hn::Le(total, hn::Zero(d)), total);
+      total = hn::IfThenZeroElse(hn::Lt(total, hn::Set(d, kLeastDenominator)),
+                                 total);
     }
     hn::StoreU(total, d, w + at.denominators + i);
     hn::StoreU(hn::Div(hn::Set(d, 1.0f), total), d, w + at.inverse + i);

@@ -326,6 +326,30 @@ TEST_P(LinearAttentionGradTest, EmptyRowsSendNoGradientEvenFromNaN) {
   for (int64_t n = 0; n < 5 * 16; ++n) EXPECT_EQ(0.0, g.queries[n]);
 }
 
+TEST_P(LinearAttentionGradTest, TinyFeaturesGiveFiniteGradients) {
+  // Features of the first keys and of every other query near or below the least
+  // normal number, other keys large: no reciprocal, factor or product
+  // overflows.
+  for (double level : {-60.0, -86.0, -87.4, -90.0, -103.0, -200.0}) {
+    Problem p = MakeProblem({40, -1, 1, 1, 16, 16}, {}, 11, DType::kF32, false);
+    for (int64_t n = 0; n < 5 * 16; ++n) p.keys[n] += level;
+    for (int64_t n = 5 * 16; n < 40 * 16; ++n) p.keys[n] *= 40;
+    for (int64_t i = 0; i < 40; i += 2) {
+      for (int64_t k = 0; k < 16; ++k)
+        p.queries[i * 16 + k] += k % 3 ? -200 : level;
+    }
+    const Loss loss = MakeLoss(p, 14);
+    SerialExecutor serial;
+    const reference::Gradients g =
+        RunBackward({p}, {loss}, DType::kF32, false, false, serial)[0];
+    for (const auto* gradient : {&g.queries, &g.keys, &g.values}) {
+      for (size_t n = 0; n < gradient->size(); ++n) {
+        EXPECT_TRUE(std::isfinite((*gradient)[n])) << level << ", " << n;
+      }
+    }
+  }
+}
+
 TEST_P(LinearAttentionGradTest, LaterNaNReachesNoLaterKeyOfOthers) {
   // A NaN in grad_out at row i may reach keys j <= i only.
   const Problem p = MakeProblem({60, -1, 1, 1, 16, 16}, {}, 11);

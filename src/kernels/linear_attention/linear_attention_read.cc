@@ -73,7 +73,8 @@ static float InverseDenominator(const ReadTask& task, int64_t t, float factor,
   if (task.options->denominator == Denominator::kCompat) {
     return 1.0f / (denominator + task.options->eps);
   }
-  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN stays NaN
+  denominator = ExactDenominator(denominator);
+  return denominator == 0.0f ? 0.0f : 1.0f / denominator;
 }
 
 // acc += S^T phi(q) over `width` features, kVectors columns at a time. Even and

@@ -104,7 +104,8 @@ static float UpdateNormalizer(const StepTask& task, int64_t t, float factor,
     case Denominator::kSigned:  // refused by the checks
       break;
   }
-  return denominator <= 0.0f ? 0.0f : 1.0f / denominator;  // NaN stays NaN
+  denominator = ExactDenominator(denominator);
+  return denominator == 0.0f ? 0.0f : 1.0f / denominator;
 }
 
 // kVectors columns of S, from `old` into `state`; acc gets S^T phi(q). Even and

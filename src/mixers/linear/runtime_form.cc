@@ -43,7 +43,7 @@ void LinearForm::Divide(float d, float bound, int64_t width, float* out) const {
       d += options_.eps;
       break;
     case Denominator::kExact:
-      if (d <= 0.0f) d = 0.0f;
+      d = ExactDenominator(d);
       break;
     case Denominator::kSigned: {
       constexpr float kTau = 1e-6f;

@@ -65,6 +65,7 @@ struct Model::Impl {
   // Guards `workers` and what follows: one call at a time uses its scratch.
   ForkFreedMutex turn;
   std::vector<const SequenceState*> batch;  // of a call, while it is checked
+  FloatCopies copies;                       // of a call, before its step
   std::optional<Forward> forward;           // language models, decoders
   std::optional<Encoder> encoder;  // classifiers, sequence-to-sequence models
   std::shared_ptr<const MtpHead> mtp;  // once asked for (MtpHead::Of)

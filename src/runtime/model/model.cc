@@ -198,11 +198,7 @@ void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
       marks.push_back(job.state->impl_->sequence.Mark());
     }
   }
-  for (const Job& job : jobs) {
-    if (job.tokens.empty()) continue;  // changes nothing
-    SequenceState& state = job.state->impl_->sequence;
-    state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()));
-  }
+  Reserve(jobs);
   if (!stops) {
     RunBlocks(jobs, {});
     return;
@@ -215,6 +211,39 @@ void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
     }
     throw;
   }
+}
+
+// Room for the tokens of the jobs, and memory of its own for each state. Many
+// that share theirs, such as those whose snapshots have just been kept, are
+// copied by all workers.
+void Model::Reserve(std::span<const Job> jobs) const {
+  const std::lock_guard lock(impl_->turn);
+  FloatCopies& copies = impl_->copies;
+  const auto make_copies = [&] {
+    if (copies.pieces() < 2) {
+      copies.CopyAll();
+    } else {
+      try {
+        impl_->pool->ParallelFor(copies.pieces(),
+                                 [&](int64_t i, int) { copies.Copy(i); });
+      } catch (const std::exception&) {  // a fork's child may have no workers
+        copies.CopyAll();
+      }
+    }
+    copies.Clear();
+  };
+  try {
+    for (const Job& job : jobs) {
+      if (job.tokens.empty()) continue;  // changes nothing
+      SequenceState& state = job.state->impl_->sequence;
+      state.Reserve(state.position + static_cast<int64_t>(job.tokens.size()),
+                    copies);
+    }
+  } catch (...) {
+    make_copies();
+    throw;
+  }
+  make_copies();
 }
 
 // Runs blocks of as many tokens as fit, taken from the jobs in order. The model

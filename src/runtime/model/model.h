@@ -190,6 +190,7 @@ class Model {
   void CheckDistinct(std::span<const Job> jobs) const;
   void RunOne(Job job, const StopCheck& stop = {}) const;
   void RunJobs(std::span<Job> jobs, const StopCheck& stop) const;
+  void Reserve(std::span<const Job> jobs) const;
   void RunBlocks(std::span<Job> jobs, const StopCheck& stop) const;
   void RequestLogits(const Job& job, int64_t done, int64_t row,
                      int64_t added) const;

@@ -31,6 +31,17 @@ void SequenceState::FillInitial() {
 }
 
 void SequenceState::Reserve(int64_t tokens) {
+  FloatCopies copies;
+  try {
+    Reserve(tokens, copies);
+  } catch (...) {
+    copies.CopyAll();
+    throw;
+  }
+  copies.CopyAll();
+}
+
+void SequenceState::Reserve(int64_t tokens, FloatCopies& copies) {
   const bool grows = layout_->grows();
   if (grows && (tokens > capacity_ || !cache_.own())) {
     const int64_t before = capacity_;
@@ -50,8 +61,8 @@ void SequenceState::Reserve(int64_t tokens) {
     rows_ = std::min(Rows(), before);
     CopyCache(cache, before, rows_);
   }
-  block_.Own(spare_block_);
-  logits_.Own(spare_logits_);
+  block_.Own(spare_block_, copies);
+  logits_.Own(spare_logits_, copies);
 }
 
 void SequenceState::CopyCache(const SharedFloats& from, int64_t capacity,

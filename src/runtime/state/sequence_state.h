@@ -61,6 +61,9 @@ class SequenceState {
   /// others share. The contents do not change. No-op where nothing is shared
   /// and nothing grows. Throws std::bad_alloc.
   void Reserve(int64_t tokens);
+  /// The same, but what is fixed is there when `copies` have been made, which
+  /// must happen even where this or what follows throws.
+  void Reserve(int64_t tokens, FloatCopies& copies);
   void CopyFrom(const SequenceState& other);  // same layout object; O(1)
   /// Takes the first `tokens` tokens of the tensors that grow from another
   /// state of the same layout, which has read as many, and nothing else. O(1).

@@ -21,6 +21,10 @@ constexpr int64_t kMostPromptTokens = 2048;
 constexpr int64_t kScoredFloats = int64_t{2} << 20;
 // Tokens of a step of one text, guesses included.
 constexpr int64_t kMostGuessed = 64;
+// States of a text whose memory serves the next texts: its own and snapshots.
+constexpr int64_t kSpareStates = 4;
+// How long after the last text.
+constexpr std::chrono::seconds kSpareTime{2};
 
 double Milliseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -67,6 +71,7 @@ Scheduler::Scheduler(const LoadedModel& model, const SchedulerOptions& options)
     : model_(model), options_(options), cache_(options.cache_bytes) {
   CheckOptions(options);
   const Session checked(model, options.snapshots);  // throws
+  spare_.emplace(options.slots * kSpareStates * checked.state_bytes());
   thread_ = std::thread([this] { Loop(); });
 }
 
@@ -190,10 +195,14 @@ void Scheduler::Loop() {
       std::unique_lock lock(turn_);
       idle_ = running_.empty();
       if (idle_) idle_wake_.notify_all();
-      wake_.wait(lock, [&] {
+      const auto work = [&] {
         return stopping_ || !posted_.empty() || !waiting_.empty() ||
                !running_.empty();
-      });
+      };
+      if (!wake_.wait_for(lock, kSpareTime, work)) {
+        SpareFloats::Clear();
+        wake_.wait(lock, work);
+      }
       idle_ = false;
       TakePosted(lock);
       if (stopping_) break;

@@ -16,6 +16,7 @@
 
 #include "runtime/session/draft.h"
 #include "runtime/session/prefix_cache.h"
+#include "runtime/state/spare_floats.h"
 #include "serve/schedule/text_request.h"
 
 namespace tarn::serve {
@@ -114,6 +115,7 @@ class Scheduler {
   const LoadedModel& model_;
   const SchedulerOptions options_;
   PrefixCache cache_;                             // the thread's
+  std::optional<SpareFloats::Allowance> spare_;   // states of texts that ended
   std::vector<std::unique_ptr<Active>> running_;  // the thread's
   double token_ms_ = 0;  // of a prompt's token, estimated from recent steps
   size_t next_prompt_ = 0;

@@ -19,17 +19,17 @@ double BetweenLayers(const ModelConfig& config) {
   return config.n_layers > 1 ? config.dropout : 0.0;
 }
 
+// oneDNN has bfloat16 LSTMs on CPUs with AVX-512. Its float16 ones run no
+// training even where the CPU computes in float16.
 bool ComputesIn(torch::ScalarType type) {
-  const char* asked = type == torch::kHalf
-                          ? "mkldnn::_is_mkldnn_fp16_supported"
-                          : "mkldnn::_is_mkldnn_bf16_supported";
-  const auto op = c10::Dispatcher::singleton().findSchema({asked, ""});
+  if (type != torch::kBFloat16) return false;
+  const auto op = c10::Dispatcher::singleton().findSchema(
+      {"mkldnn::_is_mkldnn_bf16_supported", ""});
   return op.has_value() && op->typed<bool()>().call();
 }
 
-// Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU, and
-// that has none where the CPU has no instructions for them. There recurrent
-// layers stay in float32.
+// Under autocast torch hands 16-bit numbers to oneDNN's LSTM on every CPU.
+// Where that computes in no such type, recurrent layers stay in float32.
 class RecurrentAutocast {
  public:
   explicit RecurrentAutocast(const torch::Tensor& x) {

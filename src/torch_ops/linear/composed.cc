@@ -203,7 +203,7 @@ class Composed {
       case Denominator::kExact:
         break;
     }
-    const at::Tensor empty = denominators <= 0;  // NaN passes
+    const at::Tensor empty = denominators < kLeastDenominator;  // NaN passes
     const at::Tensor safe =
         at::where(empty, at::ones_like(denominators), denominators);
     return {at::where(empty, Zero(numerators), numerators / safe),

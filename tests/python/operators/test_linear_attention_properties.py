@@ -50,6 +50,43 @@ def test_constant_value_comes_back(level, dtype):
         )
 
 
+@pytest.mark.parametrize("level", [-60.0, -86.0, -87.4, -90.0, -95.0, -103.0, -200.0])
+@pytest.mark.parametrize("width", [4, 33])
+def test_averages_and_gradients_stay_finite_where_keys_underflow(level, width):
+    """A row whose keys leave no normal number is empty; no other row is far from its average."""
+    queries = (random(1, 20, 1, width) - 40).requires_grad_()
+    keys = (0.3 * random(1, 20, 1, width) + level).requires_grad_()
+    values = random(1, 20, 1, 3).requires_grad_()
+    for causal in (True, False):
+        out = linear_attention(queries, keys, values, causal=causal)
+        wanted = linear_attention(
+            queries.double(), keys.double(), values.double(), causal=causal
+        ).float()
+        kept = out != 0
+        assert kept.all() or level < -86
+        torch.testing.assert_close(out[kept], wanted[kept], rtol=1e-5, atol=1e-5)
+        for gradient in gradients(out, (queries, keys, values)):
+            assert gradient.isfinite().all()
+    state = None
+    for t in range(20):
+        row, state = linear_attention_step(queries[:, t], keys[:, t], values[:, t], state)
+        assert row.isfinite().all() and (row.abs() < 10).all()
+
+
+@pytest.mark.parametrize("level", [-90.0, -120.0, -200.0])
+def test_gradients_stay_finite_where_queries_underflow(level):
+    """A query's features differ by more than a number can hold, and so do the keys' ones."""
+    queries, keys, values = operands(B=1, T=20, H=1, HV=1)
+    queries[..., 1:] += level
+    queries[..., 0] = -87.0
+    keys = 100 * keys
+    leaves = [x.requires_grad_() for x in (queries, keys, values)]
+    out = linear_attention(*leaves)
+    assert out.isfinite().all()
+    for gradient in gradients(out, leaves):
+        assert gradient.isfinite().all()
+
+
 def test_compat_shrinks_as_the_reference_library_does():
     level = torch.full((1, 1, 1, 4), -5.0)
     out = linear_attention(level, level, torch.ones(1, 1, 1, 1), denominator="compat")
