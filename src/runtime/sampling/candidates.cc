@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/row_argmax/row_argmax.h"
 
 namespace tarn {
 namespace {
@@ -33,31 +34,6 @@ std::vector<Candidate> BestOfRow(std::span<const Logit> logits, size_t keep) {
   return list;
 }
 
-// The largest number; one that is not below infinity where there is a NaN.
-float LargestOf(std::span<const float> row) {
-  // Compilers make vectors of loops over so many numbers.
-  constexpr size_t kTogether = 16;
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  float most[kTogether];
-  uint32_t bad[kTogether] = {};
-  std::fill(most, most + kTogether, -kInfinity);
-  size_t id = 0;
-  for (; id + kTogether <= row.size(); id += kTogether) {
-    for (size_t i = 0; i < kTogether; ++i) {
-      const float x = row[id + i];
-      most[i] = x > most[i] ? x : most[i];
-      bad[i] |= x < kInfinity ? 0u : 1u;
-    }
-  }
-  for (; id < row.size(); ++id) {
-    most[0] = std::max(most[0], row[id]);
-    bad[0] |= row[id] < kInfinity ? 0u : 1u;
-  }
-  const bool any =
-      std::any_of(bad, bad + kTogether, [](uint32_t b) { return b != 0; });
-  return any ? kInfinity : *std::max_element(most, most + kTogether);
-}
-
 }  // namespace
 
 int32_t CheckedArgmax(std::span<const float> logits) {
@@ -67,31 +43,18 @@ int32_t CheckedArgmax(std::span<const float> logits) {
                      StrCat(logits.size()));
   }
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  constexpr size_t kBlock = 2048;
-  float best = -kInfinity;
-  size_t best_block = 0;
-  for (size_t at = 0; at < logits.size(); at += kBlock) {
-    const auto block = logits.subspan(at, std::min(kBlock, logits.size() - at));
-    const float most = LargestOf(block);
-    if (!(most < kInfinity)) {
-      const auto bad = std::find_if_not(block.begin(), block.end(),
-                                        [](float x) { return x < kInfinity; });
-      throw NumericError("sample: logits", "no NaN and no +inf",
-                         StrCat(*bad, " at id ",
-                                at + static_cast<size_t>(bad - block.begin())));
-    }
-    if (most > best) {
-      best = most;
-      best_block = at;
-    }
+  const int64_t best = RowArgmax(logits.data(), std::ssize(logits));
+  if (best < 0) {
+    const auto at = std::find_if_not(logits.begin(), logits.end(),
+                                     [](float x) { return x < kInfinity; });
+    throw NumericError("sample: logits", "no NaN and no +inf",
+                       StrCat(*at, " at id ", at - logits.begin()));
   }
-  if (best == -kInfinity) {
+  if (logits[static_cast<size_t>(best)] == -kInfinity) {
     throw NumericError("sample: logits", "a finite logit",
                        StrCat("-inf in all ", logits.size(), " places"));
   }
-  const auto from = logits.begin() + static_cast<ptrdiff_t>(best_block);
-  return static_cast<int32_t>(std::find(from, logits.end(), best) -
-                              logits.begin());
+  return static_cast<int32_t>(best);
 }
 
 std::vector<Candidate> BestOf(std::span<const float> logits, size_t count) {

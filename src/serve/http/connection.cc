@@ -413,7 +413,8 @@ std::optional<Connection::Plain> Connection::Check(
 std::shared_ptr<Exchange> Connection::Begin(const Read& read,
                                             const Route& route,
                                             const PathArguments& arguments) {
-  auto exchange = std::make_shared<Exchange>(stream_.get_executor());
+  auto exchange =
+      std::make_shared<Exchange>(stream_.get_executor(), state_->news);
   try {
     route.handler(read.request, arguments, Response(exchange));
   } catch (const std::exception&) {

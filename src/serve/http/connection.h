@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "serve/http/http_server.h"
+#include "serve/http/wake_queue.h"
 
 namespace tarn::serve {
 
@@ -24,6 +25,7 @@ struct ServerState {
   std::atomic<int64_t> connections{0};
   std::atomic<uint64_t> accepted{0}, refused{0}, requests{0}, bytes_sent{0};
   std::atomic<bool> stopping{false};
+  const std::shared_ptr<WakeQueue> news = std::make_shared<WakeQueue>();
 };
 
 using Stream =

@@ -1,13 +1,11 @@
 #include "serve/http/exchange.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 
 namespace tarn::serve {
 
 void Exchange::Notify() {
-  boost::asio::post(executor_,
-                    [self = shared_from_this()] { self->wake.cancel(); });
+  if (!queued_.exchange(true)) queue_->Add(shared_from_this());
 }
 
 void Exchange::Send(int status, std::string type, std::string body,

@@ -14,13 +14,15 @@
 #include <vector>
 
 #include "serve/http/request.h"
+#include "serve/http/wake_queue.h"
 
 namespace tarn::serve {
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  explicit Exchange(boost::asio::any_io_executor executor)
-      : wake(executor), executor_(std::move(executor)) {}
+  Exchange(const boost::asio::any_io_executor& executor,
+           std::shared_ptr<WakeQueue> queue)
+      : wake(executor), queue_(std::move(queue)) {}
 
   // Of a handler.
   void Send(int status, std::string type, std::string body, Headers headers);
@@ -44,6 +46,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::string TakeBody(bool& ended);
   bool HasNews() const;
   void Sent(size_t bytes) { unsent_ -= bytes; }
+  /// From here on, news is added to the queue again. Wakes who waits for it.
+  void Wake() {
+    queued_ = false;
+    wake.cancel();
+  }
   /// The client is gone; runs what was to be told.
   void SetGone();
 
@@ -53,7 +60,8 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
  private:
   void Notify();
 
-  boost::asio::any_io_executor executor_;
+  const std::shared_ptr<WakeQueue> queue_;
+  std::atomic<bool> queued_{false};
   mutable std::mutex turn_;
   std::optional<Head> head_;
   bool begun_ = false, ended_ = false;

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -80,7 +81,7 @@ void CheckHttpOptions(const HttpOptions& options) {
 
 struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   Impl(HttpOptions options, std::vector<Route> routes)
-      : state(std::make_shared<ServerState>()), grace(context) {
+      : state(std::make_shared<ServerState>()), grace(context), news(context) {
     state->options = std::move(options);
     state->routes = std::move(routes);
   }
@@ -186,6 +187,18 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
     connections.remove_if([](const auto& weak) { return weak.expired(); });
   }
 
+  // Wakes the connections whose answers have news, until the server ends.
+  asio::awaitable<void> WakeConnections() {
+    const auto self = shared_from_this();
+    error_code error;
+    while (!error) {
+      co_await news.async_wait(
+          asio::posix::stream_descriptor::wait_read,
+          asio::redirect_error(asio::use_awaitable, error));
+      for (const auto& exchange : state->news->Take()) exchange->Wake();
+    }
+  }
+
   void Stop() {
     if (state->stopping.exchange(true)) return;
     error_code ignored;
@@ -211,6 +224,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   void CheckEnd() {
     if (state->connections == 0) {
       grace.cancel();
+      news.cancel();
       return;
     }
     auto timer = std::make_shared<asio::steady_timer>(
@@ -222,6 +236,7 @@ struct HttpServer::Impl : std::enable_shared_from_this<HttpServer::Impl> {
   std::shared_ptr<ServerState> state;
   asio::io_context context{1};
   asio::steady_timer grace;
+  asio::posix::stream_descriptor news;  // that of the state's queue
   std::optional<tcp::acceptor> ip;
   std::optional<Local::acceptor> local;
   std::list<std::weak_ptr<Connection>> connections;
@@ -233,6 +248,7 @@ HttpServer::HttpServer(HttpOptions options, std::vector<Route> routes) {
   std::signal(SIGPIPE, SIG_IGN);
   impl_ = std::make_shared<Impl>(std::move(options), std::move(routes));
   impl_->Open();
+  impl_->news.assign(::dup(impl_->state->news->descriptor()));
 }
 
 HttpServer::~HttpServer() = default;
@@ -240,6 +256,7 @@ HttpServer::~HttpServer() = default;
 uint16_t HttpServer::port() const { return impl_->port; }
 
 void HttpServer::Run() {
+  asio::co_spawn(impl_->context, impl_->WakeConnections(), asio::detached);
   if (impl_->ip) {
     asio::co_spawn(impl_->context, impl_->Accept(*impl_->ip), asio::detached);
   }
