@@ -1,7 +1,8 @@
 // Requests of the server's interface over a small model that answers them. The
 // input: requests between NUL bytes, one after the other, each a line with
 // method and path, and a document.
-#include <boost/asio/executor_work_guard.hpp>
+#include <poll.h>
+
 #include <boost/asio/io_context.hpp>
 #include <memory>
 #include <optional>
@@ -27,7 +28,7 @@ struct Answer {
 
 class Server {
  public:
-  Server() : busy_(context_.get_executor()) {
+  Server() {
     TinyModel model = OpenTinyModel();
     ServiceOptions options;
     options.scheduler.slots = 8;
@@ -50,7 +51,7 @@ class Server {
     for (const Route& route : routes_) {
       const auto arguments = MatchPath(route.path, request.path);
       if (!arguments || route.method != request.method) continue;
-      const auto exchange = std::make_shared<Exchange>(context_.get_executor());
+      const auto exchange = std::make_shared<Exchange>(context_.get_executor(), news_);
       route.handler(request, *arguments, Response(exchange));
       return AnswerOf(*exchange);
     }
@@ -71,19 +72,21 @@ class Server {
   Answer AnswerOf(Exchange& exchange) {
     Answer answer;
     for (bool ended = false; !ended;) {
-      if (!exchange.HasNews()) context_.run_one();
+      if (!exchange.HasNews()) {
+        pollfd waits{news_->descriptor(), POLLIN, 0};
+        ::poll(&waits, 1, -1);
+        for (const auto& one : news_->Take()) one->Wake();
+      }
       if (const auto head = exchange.TakeHead()) answer.status = head->status;
       const std::string part = exchange.TakeBody(ended);
       exchange.Sent(part.size());
       answer.body += part;
     }
-    context_.poll();
     return answer;
   }
 
   boost::asio::io_context context_{1};
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type>
-      busy_;
+  const std::shared_ptr<WakeQueue> news_ = std::make_shared<WakeQueue>();
   std::shared_ptr<Service> service_;
   std::vector<Route> routes_;
 };
