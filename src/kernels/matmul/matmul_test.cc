@@ -9,10 +9,12 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <random>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/half.h"
 #include "core/rng.h"
 #include "kernels/activation/activation.h"
 #include "kernels/reversed_executor.h"
@@ -331,6 +333,32 @@ TEST_P(MatMulTest, NoRowsIsNothing) {
   PackedMatMul(p.x.data(), p.inputs, 0, p.packed, {}, serial_);
   EXPECT_THROW(PackedMatMul(p.x.data(), p.inputs, -1, p.packed, {}, serial_),
                ShapeError);
+}
+
+TEST_P(MatMulTest, RowsOfHalvesAreTakenAsTheyAre) {
+  std::mt19937_64 rng(6);
+  for (int64_t outputs : {1, 8, 63, 64, 150}) {
+    for (int64_t inputs : {1, 7, 8, 40, 101}) {
+      std::vector<uint16_t> numbers(static_cast<size_t>(outputs * inputs));
+      for (uint16_t& x : numbers) {
+        x = F32ToBF16(static_cast<float>(rng() % 4001) - 2000.0f);
+      }
+      const auto* bytes = reinterpret_cast<const uint8_t*>(numbers.data());
+      const int64_t part = outputs / 3;  // two calls, at any column
+      WeightMatrix matrix(outputs, inputs, kBF16Weights);
+      matrix.SetStoredRows(0, part, bytes);
+      matrix.SetStoredRows(part, outputs - part, bytes + 2 * part * inputs);
+      std::vector<float> row(static_cast<size_t>(inputs));
+      for (int64_t n = 0; n < outputs; ++n) {
+        matrix.ReadRow(n, row.data());
+        for (int64_t k = 0; k < inputs; ++k) {
+          EXPECT_EQ(BF16ToF32(numbers[static_cast<size_t>(n * inputs + k)]),
+                    row[static_cast<size_t>(k)])
+              << outputs << " x " << inputs << ": " << n << ", " << k;
+        }
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, MatMulTest,

@@ -40,10 +40,17 @@ struct WeightFormat {
   void (*multiply_row)(const RowPanels& task);
   /// How groups of numbers are stored; null: one number at a time.
   const GroupScheme* scheme = nullptr;
-  /// Stores rows [rows, scheme->Blocks(inputs)] of blocks as `pack` does, and
-  /// changes no number; null without a scheme.
+  /// Bytes of a number in a file, where `pack_blocks` takes rows of numbers.
+  int64_t number_bytes = 0;
+  /// Stores rows [rows, scheme->Blocks(inputs)] of blocks, or [rows, inputs] of
+  /// numbers, as `pack` does, and changes no number; null where a format takes
+  /// neither.
   void (*pack_blocks)(const uint8_t* blocks, int64_t rows, int64_t inputs,
                       int64_t column, uint8_t* panel) = nullptr;
+  /// Bytes of a row that `pack_blocks` takes.
+  int64_t StoredRowBytes(int64_t inputs) const {
+    return scheme != nullptr ? scheme->RowBytes(inputs) : number_bytes * inputs;
+  }
   /// The same panels with products in float32 of the widened weights, in order
   /// of k: bit-identical to float32 matrices that hold these. null: the
   /// products of this format are such.

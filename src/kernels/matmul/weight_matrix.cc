@@ -117,11 +117,12 @@ void WeightMatrix::SetStoredRows(int64_t first, int64_t rows,
     throw ShapeError("WeightMatrix::SetStoredRows: rows", "rows of one format",
                      StrCat(rows, " from ", first));
   }
-  if (only.format->scheme == nullptr) {
+  if (only.format->pack_blocks == nullptr) {
     throw ArgumentError("WeightMatrix::SetStoredRows: format",
-                        "one with blocks of groups", only.format->name);
+                        "one that takes rows as files store them",
+                        only.format->name);
   }
-  const int64_t row_bytes = only.format->scheme->RowBytes(inputs_);
+  const int64_t row_bytes = only.format->StoredRowBytes(inputs_);
   ForParts(first, rows,
            [&](const Segment& s, int64_t done, int64_t count, int64_t column,
                uint8_t* panel) {

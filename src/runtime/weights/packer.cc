@@ -7,10 +7,11 @@
 namespace tarn {
 namespace {
 
-// Whether rows of a matrix can be set from a tensor's blocks as they are. A row
-// of more axes than two holds several of the matrix.
-bool TakesBlocks(const WeightTensor& tensor, int64_t inputs,
+// Whether rows of a matrix can be set from what the file stores of a tensor. A
+// row of more axes than two holds several of the matrix.
+bool TakesStored(const WeightTensor& tensor, int64_t inputs,
                  const WeightFormat& format) {
+  if (&format == &kBF16Weights) return tensor.encoding == &kBF16Encoding;
   const GroupScheme* scheme = tensor.encoding->scheme;
   return scheme != nullptr && format.scheme != nullptr &&
          *scheme == *format.scheme &&
@@ -76,7 +77,7 @@ void Packer::SetRows(const WeightTensor& tensor, int64_t from, int64_t first,
   const int64_t each = tensor.columns() / matrix.inputs();
   const WeightRange range = {from / each, (from + rows) / each};
   const WeightFormat& format = matrix.FormatAt(matrix.PanelOf(first));
-  if (TakesBlocks(tensor, matrix.inputs(), format)) {
+  if (TakesStored(tensor, matrix.inputs(), format)) {
     auto* blocks = reinterpret_cast<uint8_t*>(block.data());
     source_.ReadStoredRows(tensor, range, blocks);
     matrix.SetStoredRows(first, rows, blocks);

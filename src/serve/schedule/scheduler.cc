@@ -24,7 +24,7 @@ constexpr int64_t kMostGuessed = 64;
 // States of a text whose memory serves the next texts: its own and snapshots.
 constexpr int64_t kSpareStates = 4;
 // How long after the last text.
-constexpr std::chrono::seconds kSpareTime{2};
+constexpr std::chrono::seconds kSpareTime{60};
 
 double Milliseconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double, std::milli>(to - from).count();
@@ -199,6 +199,7 @@ void Scheduler::Loop() {
         return stopping_ || !posted_.empty() || !waiting_.empty() ||
                !running_.empty();
       };
+      if (!work()) PrepareSpare(lock);
       if (!wake_.wait_for(lock, kSpareTime, work)) {
         SpareFloats::Clear();
         wake_.wait(lock, work);
@@ -226,6 +227,20 @@ void Scheduler::Loop() {
   EraseDone();
   lock.lock();
   TakePosted(lock);
+}
+
+// The next text changes a state that it shares, or begins with one: the first
+// use of memory would delay its first token.
+void Scheduler::PrepareSpare(std::unique_lock<std::mutex>& lock) {
+  if (SpareFloats::bytes() > 0) return;
+  lock.unlock();
+  try {
+    State state(model_.model);
+    state.Reset();  // writes all of it
+  } catch (const std::bad_alloc&) {
+    // Then it must do without.
+  }
+  lock.lock();
 }
 
 // Runs what was posted, without the lock.

@@ -93,6 +93,7 @@ class Scheduler {
   void Check(const TextRequest& request) const;
   void Loop();
   void TakePosted(std::unique_lock<std::mutex>& lock);
+  void PrepareSpare(std::unique_lock<std::mutex>& lock);
   void Admit(std::unique_lock<std::mutex>& lock);
   void Start(Active& active);
   void DropCancelled();

@@ -33,6 +33,50 @@ class BF16Panel {
   const uint16_t* at_;  // [inputs][kPanelOutputs]
 };
 
+// Rows of halves as columns of a panel, eight by eight.
+static void TransposeHalves(const uint8_t* rows_at, int64_t rows,
+                            int64_t inputs, int64_t column, uint8_t* panel) {
+  const auto* from = reinterpret_cast<const uint16_t*>(rows_at);
+  auto* to = reinterpret_cast<uint16_t*>(panel) + column;
+  int64_t done = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Full128<uint16_t> d;
+  using V = hn::Vec<decltype(d)>;
+  for (; done + 8 <= rows; done += 8) {
+    int64_t k = 0;
+    for (; k + 8 <= inputs; k += 8) {
+      V a[8], b[8];
+      for (int64_t i = 0; i < 8; ++i) {
+        a[i] = hn::LoadU(d, from + (done + i) * inputs + k);
+      }
+      // Three rounds of pairs (i, i + 4) are the transpose.
+      const auto pairs = [&](const V* x, V* y) HWY_ATTR {
+        for (int i = 0; i < 4; ++i) {
+          y[2 * i] = hn::InterleaveLower(d, x[i], x[i + 4]);
+          y[2 * i + 1] = hn::InterleaveUpper(d, x[i], x[i + 4]);
+        }
+      };
+      pairs(a, b);
+      pairs(b, a);
+      pairs(a, b);
+      for (int64_t i = 0; i < 8; ++i) {
+        hn::StoreU(b[i], d, to + (k + i) * kPanelOutputs + done);
+      }
+    }
+    for (; k < inputs; ++k) {
+      for (int64_t i = done; i < done + 8; ++i) {
+        to[k * kPanelOutputs + i] = from[i * inputs + k];
+      }
+    }
+  }
+#endif
+  for (; done < rows; ++done) {
+    for (int64_t k = 0; k < inputs; ++k) {
+      to[k * kPanelOutputs + done] = from[done * inputs + k];
+    }
+  }
+}
+
 static void MultiplyBF16(const PanelTask& task) {
   MultiplyPanels<BF16Panel>(task);
 }
@@ -46,6 +90,7 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace tarn {
+HWY_EXPORT(TransposeHalves);
 HWY_EXPORT(MultiplyBF16);
 HWY_EXPORT(MultiplyBF16Row);
 
@@ -71,6 +116,13 @@ const WeightFormat kBF16Weights = {
     .multiply_row =
         [](const RowPanels& task) {
           HWY_DYNAMIC_DISPATCH(MultiplyBF16Row)(task);
+        },
+    .number_bytes = sizeof(uint16_t),
+    .pack_blocks =
+        [](const uint8_t* numbers, int64_t rows, int64_t inputs, int64_t column,
+           uint8_t* panel) {
+          HWY_DYNAMIC_DISPATCH(TransposeHalves)
+          (numbers, rows, inputs, column, panel);
         },
 };
 
