@@ -65,6 +65,16 @@ def test_nothing_is_read_twice(tarn, folder):
     assert turns(err) == [(8, 8, 6), (16, 8, 6), (24, 8, 6)]
 
 
+def test_drafts_change_no_answer(tarn, folder):
+    lines = ["Hello", "Hi", "/fork", "Hello", "/stats", "/undo", "Hi", "/stats"]
+    plain = chat(tarn, folder / "thinks", *lines)
+    drafted = chat(tarn, folder / "thinks", *lines, flags=["--speculate", "ngram"])
+    assert drafted[:2] == plain[:2] and drafted[0] == 0
+    assert turns(drafted[2]) == turns(plain[2])
+    code, _, err = chat(tarn, folder / "thinks", flags=["--speculate", "mtp"])
+    assert code == 2 and "--speculate" in err
+
+
 def test_undo_fork_and_switch(tarn, folder):
     lines = ["Hello", "/fork", "A", "/undo", "B", "/stats", "/switch 1", "C", "/stats", "/undo"]
     code, out, err = chat(tarn, folder / "keeps", *lines, "/undo", "/undo")

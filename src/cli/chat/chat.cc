@@ -2,6 +2,8 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -13,13 +15,14 @@
 #include "cli/console/sampling.h"
 #include "cli/console/seed.h"
 #include "cli/console/signals.h"
+#include "cli/generate/session_run.h"
 #include "runtime/chat/chat_session.h"
 
 namespace tarn::cli {
 namespace {
 
 struct ChatFlags {
-  std::string dir, system, template_path;
+  std::string dir, system, template_path, speculate = kNoGuesses;
   ModelFlags model;
   ChatOptions chat;
   SamplingLists sampling;
@@ -72,6 +75,12 @@ void DeclareChat(ArgumentParser& parser, ChatFlags& flags) {
   parser.AddFlag("--no-thinking", flags.no_thinking,
                  "ask the template for answers without thinking "
                  "(enable_thinking)");
+  parser
+      .Add("--speculate", flags.speculate,
+           "draft tokens for answers, which they do not change: off; ngram "
+           "(what the conversation repeats); mtp (the model's extra prediction "
+           "head); or the directory of a small model with the same tokenizer")
+      .ShowDefault();
   DeclareSeed(parser, flags.seed);
   DeclareModelFlags(parser, flags.model);
   DeclareCacheFlag(parser, flags.model);
@@ -192,7 +201,11 @@ int Chat(int argc, char** argv) {
   flags.chat.sampler.seed = ChooseSeed(flags.seed);
   flags.chat.render.now = LocalTime();
   if (flags.no_thinking) flags.chat.variables["enable_thinking"] = false;
-  ChatLoop loop(ChatSession(opened, std::move(format).Take()), flags.chat,
+  const Drafts drafts =
+      OpenDrafts(flags.speculate, opened, flags.model.Options());
+  std::function<std::unique_ptr<DraftSource>()> make;
+  if (!drafts.none()) make = [&drafts] { return drafts.Make(); };
+  ChatLoop loop(ChatSession(opened, std::move(format).Take(), make), flags.chat,
                 flags.hide_thinking);
   loop.session().SetSystem(flags.system);
   return loop.Run();

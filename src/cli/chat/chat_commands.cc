@@ -146,6 +146,10 @@ void ChatBranches::Stats(const ChatTurn& last) {
   Tell(StrCat("state        ", current().position(), " tokens, ",
               current().state_bytes(), " bytes; kept for going back: ",
               current().saved_bytes(), " bytes"));
+  const SpeculationCounts drafts = current().speculation();
+  if (drafts.drafted == 0) return;
+  Tell(StrCat("drafts       ", drafts.accepted, " of ", drafts.drafted,
+              " tokens accepted"));
 }
 
 }  // namespace tarn::cli

@@ -31,7 +31,9 @@ constexpr char kInfoFooter[] =
     "tokens. A sequence-to-sequence model keeps the memory of a source with\n"
     "the state; a classifier has no state. `weights_in_matrices` counts them "
     "by\n"
-    "the format that holds them. `training` describes the run in\n"
+    "the format that holds them. `mtp_layers` is there where the files have "
+    "an\nextra prediction head (--speculate mtp). `training` describes the run "
+    "in\n"
     "the same folder: updates made, device and precision. A model that can be\n"
     "trained but not run here is described from its files.\n\n"
     "Examples:\n"
@@ -158,6 +160,7 @@ Json Facts(const LoadedModel& opened) {
     if (TakesScores(config)) root["scaling"] = Scaling(config);
     return root;
   }
+  if (model.has_mtp()) root["mtp_layers"] = 1;
   const double element_bytes = model.bytes_per_weight();
   const TokenCost first =
       CostOfToken(config, element_bytes, model.state_bytes(), 0);

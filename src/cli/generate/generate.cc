@@ -21,6 +21,7 @@
 #include "cli/generate/session_run.h"
 #include "cli/generate/target.h"
 #include "cli/generate/token_times.h"
+#include "runtime/generate/generate_session.h"
 #include "runtime/session/session_file.h"
 #include "text/utf8.h"
 

@@ -1,11 +1,8 @@
-// `tarn generate` with a session that is loaded from a file or saved to one.
+// Sessions of commands: of a file, and with draft tokens.
 #pragma once
 
-#include <cstdint>
-#include <span>
 #include <string>
 
-#include "runtime/generate/generate.h"
 #include "runtime/session/session.h"
 #include "runtime/speculate/drafts.h"
 
@@ -20,11 +17,5 @@ Session OpenSession(const LoadedModel& model, const std::string& path);
 /// that does not fit and ExitError(kExitBadModel) for one that does not open.
 Drafts OpenDrafts(const std::string& word, const LoadedModel& model,
                   const ModelOptions& options);
-
-/// tarn::Generate for a session: the prompt is read after what the session has
-/// read, and nothing of that again. An empty prompt continues it.
-GenerateResult GenerateWith(Session& session, std::span<const int32_t> prompt,
-                            const GenerateOptions& options,
-                            const TokenSink& sink, const StopCheck& stop);
 
 }  // namespace tarn::cli

@@ -98,18 +98,20 @@ void ChatSession::Save(const std::string& path) const {
     root["messages"].push_back(std::move(row));
   }
   // What the state has read: its ids, and their text where it is known.
-  const SavedState nearest = NearestState();
-  const ReadText read = nearest.state ? ReadText() : read_.value_or(ReadText());
-  root["ids"] = std::vector<int32_t>(
-      ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(nearest.tokens));
+  Session written = session_.Fork();
+  const int64_t start = NextStart();
+  const bool here = start == session_.position();
+  if (!here) written.RollBack(start);
+  const ReadText read = here ? read_.value_or(ReadText()) : ReadText();
+  root["ids"] =
+      std::vector<int32_t>(written.tokens().begin(), written.tokens().end());
   root["prompt"] = read.prompt;
   root["prompt_data"] = Json::array();
   for (const ByteRange& range : read.data) {
     root["prompt_data"].push_back({range.begin, range.end});
   }
   root["answer"] = read.answer;
-  SaveState(model_->model, nearest.state ? *nearest.state : state_,
-            StatePath(path));
+  SaveState(model_->model, written.state(), StatePath(path));
   // An answer cut within a character does not compare equal, and is read again.
   WriteFileAtomically(
       path, root.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
@@ -134,8 +136,9 @@ std::optional<std::string> ChatSession::Load(const std::string& path) {
   }
   std::vector<int32_t> ids;
   for (const nlohmann::json& id : ListMember(root, "ids", path)) {
-    ids.push_back(static_cast<int32_t>(
-        Number(id, INT32_MAX, StrCat(path, ": ids[", ids.size(), "]"))));
+    ids.push_back(
+        static_cast<int32_t>(Number(id, model_->model.vocab_size() - 1,
+                                    StrCat(path, ": ids[", ids.size(), "]"))));
   }
   ReadText read;
   read.prompt = TextMember(root, "prompt", path);
@@ -160,17 +163,10 @@ std::optional<std::string> ChatSession::Load(const std::string& path) {
                     " tokens, as the messages' file, got ",
                     state.value().position());
   }
-  if (unused) {
-    state_.Reset();
-    ids_.clear();
-    read_.reset();
-  } else {
-    state_.CopyFrom(state.value());
-    ids_ = std::move(ids);
-    read_.reset();
-    if (!read.prompt.empty()) read_ = std::move(read);
-  }
-  saved_.clear();
+  read_.reset();
+  session_ = unused ? SessionAt(State(model_->model), {})
+                    : SessionAt(state.value(), std::move(ids));
+  if (!unused && !read.prompt.empty()) read_ = std::move(read);
   messages_ = std::move(messages);
   return unused;
 }

@@ -1,10 +1,12 @@
 #include "runtime/chat/chat_session.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/text.h"
 #include "runtime/chat/turn_end.h"
+#include "runtime/generate/generate_session.h"
 #include "text/utf8.h"
 
 namespace tarn {
@@ -31,20 +33,33 @@ std::vector<ByteRange> DataOf(const RenderedText& text) {
 
 }  // namespace
 
-ChatSession::ChatSession(const LoadedModel& model, ChatFormat format)
-    : model_(&model), format_(std::move(format)), state_(model.model) {
-  const ModelConfig& config = model.model.config();
+ChatSession::ChatSession(const LoadedModel& model, ChatFormat format,
+                         std::function<std::unique_ptr<DraftSource>()> drafts)
+    : model_(&model),
+      format_(std::move(format)),
+      drafts_(std::move(drafts)),
+      session_(SessionAt(State(model.model), {})) {}
+
+Session ChatSession::SessionAt(const State& state,
+                               std::vector<int32_t> tokens) const {
+  const ModelConfig& config = model_->model.config();
   if (config.task == Task::kImage || config.arch != Arch::kDecoder) {
     throw ArgumentError("chat: model", "a language model", "another model");
   }
+  Session session = Session::At(*model_, state, std::move(tokens),
+                                {.max_bytes = kMaxSavedStateBytes});
+  session.KeepHere();
+  if (drafts_) session.Speculate(drafts_());
+  return session;
 }
 
 // The ids of a conversation. Where the state has read the beginning of its text
 // and a special token follows, the ids read are kept: an answer's text may have
 // others than those that were drawn.
 std::vector<int32_t> ChatSession::IdsOf(const RenderedText& text) const {
+  const std::span<const int32_t> has_read = session_.tokens();
   std::vector<int32_t> ids = EncodeRendered(model_->tokenizer, text).Take();
-  if (!read_ || CommonPrefix(ids, ids_) == ids_.size()) return ids;
+  if (!read_ || CommonPrefix(ids, has_read) == has_read.size()) return ids;
   const std::string all = text.Text();
   const std::string known = read_->prompt + read_->answer;
   if (known.size() >= all.size() || !all.starts_with(known) ||
@@ -54,51 +69,36 @@ std::vector<int32_t> ChatSession::IdsOf(const RenderedText& text) const {
   const std::vector<int32_t> rest =
       EncodeRendered(model_->tokenizer, text, known.size()).Take();
   if (rest.empty() || !IsAddedToken(model_->tokenizer, rest[0])) return ids;
-  ids = ids_;
+  ids.assign(has_read.begin(), has_read.end());
   ids.insert(ids.end(), rest.begin(), rest.end());
   return ids;
 }
 
-// Leaves the state where it has read the longest known beginning of `ids`.
-void ChatSession::GoBackTo(std::span<const int32_t> ids) {
-  const size_t common = CommonPrefix(ids, ids_);
-  if (common == ids_.size()) {
-    // Going on: the states before answers served templates that rewrite them.
-    std::erase_if(saved_, [](const SavedState& s) { return s.before_answer; });
-    return;
-  }
-  std::erase_if(saved_, [&](const SavedState& s) { return s.tokens > common; });
-  if (saved_.empty()) {
-    state_.Reset();
-  } else {
-    state_.CopyFrom(*saved_.back().state);
-  }
-  ids_.resize(saved_.empty() ? 0 : saved_.back().tokens);
+// Leaves the session where it has read the longest known beginning of `ids`,
+// and returns how many tokens it read again for that.
+int64_t ChatSession::GoBackTo(std::span<const int32_t> ids,
+                              const StopCheck& stop) {
+  const size_t common = CommonPrefix(ids, session_.tokens());
+  if (common == session_.tokens().size()) return 0;
+  return session_.RollBack(static_cast<int64_t>(common), stop);
 }
 
-void ChatSession::SaveHere(bool before_answer) {
-  if (!saved_.empty() && saved_.back().tokens == ids_.size()) return;
-  saved_.push_back({ids_.size(), before_answer,
-                    std::make_shared<const State>(state_.Clone())});
-  while (saved_.size() > 1 && saved_bytes() > kMaxSavedStateBytes) {
-    saved_.erase(saved_.begin());
-  }
-}
-
-// The state from which another message would be read, with `state` null where
-// that is state_.
-ChatSession::SavedState ChatSession::NearestState() const {
+// The latest position with a state that is kept, from which another message
+// would be read.
+int64_t ChatSession::NextStart() const {
   Chat chat;
   chat.messages = messages_;
   const Result<RenderedText> text = format_.Render(std::move(chat));
-  const SavedState here{ids_.size(), false, nullptr};
-  if (!text.ok()) return here;  // a template may want another message
-  const size_t common = CommonPrefix(IdsOf(text.value()), ids_);
-  if (common == ids_.size()) return here;
-  for (auto saved = saved_.rbegin(); saved != saved_.rend(); ++saved) {
-    if (saved->tokens <= common) return *saved;
+  // A template may want another message.
+  if (!text.ok()) return session_.position();
+  const auto common = static_cast<int64_t>(
+      CommonPrefix(IdsOf(text.value()), session_.tokens()));
+  if (common == session_.position()) return common;
+  const auto& kept = session_.snapshots();
+  for (auto one = kept.rbegin(); one != kept.rend(); ++one) {
+    if (one->position <= common && one->has_logits()) return one->position;
   }
-  return {0, false, std::make_shared<const State>(model_->model)};
+  return 0;
 }
 
 GenerateOptions ChatSession::OptionsFor(const ChatOptions& options,
@@ -120,6 +120,26 @@ GenerateOptions ChatSession::OptionsFor(const ChatOptions& options,
   return generate;
 }
 
+// Reads what the session has not read yet; false where `stop` ended it.
+bool ChatSession::Read(std::span<const int32_t> ids, const StopCheck& stop,
+                       ChatTurn& turn) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point begin = Clock::now();
+  bool whole = true;
+  try {
+    const int64_t again = GoBackTo(ids, stop);
+    turn.read_tokens = turn.prompt_tokens - session_.position() + again;
+    const auto rest = ids.subspan(session_.tokens().size());
+    if (!rest.empty()) session_.Append(rest, stop);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInterrupted) throw;
+    whole = false;
+  }
+  const std::chrono::duration<double, std::milli> ms = Clock::now() - begin;
+  turn.prefill_ms = ms.count();
+  return whole && !(stop && stop());
+}
+
 ChatTurn ChatSession::Answer(const RenderedText& text,
                              const ChatOptions& options, const AnswerSink& sink,
                              const StopCheck& stop) {
@@ -127,14 +147,15 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
   if (ids.empty()) {
     throw FormatError("chat template", "a text", "an empty one");
   }
-  GenerateOptions generate =
+  const GenerateOptions generate =
       OptionsFor(options, static_cast<int64_t>(ids.size()));
   const StopTexts checked(generate.stop_texts);
-  GoBackTo(ids);
-  read_.reset();
   ChatTurn turn;
   turn.prompt_tokens = static_cast<int64_t>(ids.size());
-  turn.read_tokens = turn.prompt_tokens - state_.position();
+  read_.reset();
+  if (!Read(ids, stop, turn)) return turn;
+  read_ = ReadText{text.Text(), DataOf(text), ""};
+  session_.KeepHere();
 
   ThinkingSplitter splitter(EndsThinking(text));
   std::string thinking, answer;
@@ -143,47 +164,31 @@ ChatTurn ChatSession::Answer(const RenderedText& text,
     (part == AnswerPart::kThinking ? thinking : answer) += bytes;
     wanted = sink(part, bytes) && wanted;
   };
-  // Whatever ends the call, ids_ are those that the state has read.
-  const auto follow = [&] {
-    if (ids_.size() < ids.size()) {
-      ids_.assign(ids.begin(), ids.begin() + state_.position());
-    }
-  };
   const auto on_token = [&](const GeneratedToken& token) {
-    if (turn.tokens++ == 0) {
-      ids_ = ids;
-    }
-    ids_.push_back(token.id);
+    ++turn.tokens;
     model_->tokenizer.Decode(token.id, read_->answer);
     splitter.Push(token.text, show);
     thought = thought || splitter.thinks();
     return wanted;
   };
   try {
-    const std::span<const int32_t> rest =
-        std::span<const int32_t>(ids).subspan(ids_.size());
-    GenerateResult read = Generate(model_->model, model_->tokenizer, state_,
-                                   rest, {.max_tokens = 0}, {}, stop);
-    follow();
-    turn.prefill_ms = read.prefill_ms;
-    if (read.stopped) return turn;
-    read_ = ReadText{text.Text(), DataOf(text), ""};
-    SaveHere(true);
-    generate.history = ids;
-    GenerateResult drawn = Generate(model_->model, model_->tokenizer, state_,
-                                    {}, generate, on_token, stop);
-    turn.first_token_ms = read.prefill_ms + drawn.first_token_ms;
+    const GenerateResult drawn =
+        GenerateWith(session_, {}, generate, on_token, stop);
+    turn.first_token_ms = turn.prefill_ms + drawn.first_token_ms;
     turn.decode_ms = drawn.decode_ms;
     turn.end = drawn.end;
     splitter.Push(drawn.held, show);
-    turn.answered = turn.tokens > 0 || turn.end != SequenceEnd::kNone;
+    // Tokens that a draft brought forward are read for good.
+    session_.Settle();
+    session_.Consume();
   } catch (...) {
-    follow();
+    read_.reset();
     throw;
   }
+  turn.answered = turn.tokens > 0 || turn.end != SequenceEnd::kNone;
   splitter.Finish(show);
   if (!turn.answered) return turn;
-  SaveHere(false);
+  session_.KeepHere();
   ChatMessage message{.role = "assistant",
                       .content = ReplaceInvalidUtf8(answer)};
   if (thought) message.reasoning = ReplaceInvalidUtf8(thinking);
@@ -220,12 +225,10 @@ bool ChatSession::Undo() {
 }
 
 ChatSession ChatSession::Fork() const {
-  ChatSession copy(*model_, format_);
+  ChatSession copy(*model_, format_, drafts_);
   copy.messages_ = messages_;
-  copy.state_.CopyFrom(state_);
-  copy.ids_ = ids_;
+  copy.session_ = session_.Fork();
   copy.read_ = read_;
-  copy.saved_ = saved_;
   return copy;
 }
 
@@ -240,16 +243,6 @@ void ChatSession::SetSystem(const std::string& text) {
 int64_t ChatSession::turns() const {
   return std::count_if(messages_.begin(), messages_.end(),
                        [](const ChatMessage& m) { return m.role == "user"; });
-}
-
-int64_t ChatSession::saved_bytes() const {
-  int64_t bytes = 0;
-  const int64_t logits =
-      model_->model.n_outputs() * static_cast<int64_t>(sizeof(float));
-  for (const SavedState& saved : saved_) {
-    bytes += saved.state->bytes() + logits;
-  }
-  return bytes;
 }
 
 }  // namespace tarn

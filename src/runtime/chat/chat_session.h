@@ -13,7 +13,8 @@
 
 #include "runtime/chat/thinking.h"
 #include "runtime/generate/generate.h"
-#include "runtime/session/loaded_model.h"
+#include "runtime/session/draft.h"
+#include "runtime/session/session.h"
 #include "text/template/chat_format.h"
 
 namespace tarn {
@@ -48,17 +49,22 @@ using AnswerSink = std::function<bool(AnswerPart, std::string_view)>;
 /// Refers to the model. One thread at a time.
 class ChatSession {
  public:
-  ChatSession(const LoadedModel& model, ChatFormat format);
+  /// drafts: makes what Session::Speculate takes, also for forks and what is
+  /// loaded; none: no draft tokens. Throws ArgumentError for a model that
+  /// writes no text.
+  ChatSession(const LoadedModel& model, ChatFormat format,
+              std::function<std::unique_ptr<DraftSource>()> drafts = {});
   ChatSession(ChatSession&&) noexcept = default;
   ChatSession& operator=(ChatSession&&) noexcept = default;
 
   /// Adds a user's message and the model's answer. The ids of the conversation
   /// are compared with those that the state has read, and reading continues
   /// where they first differ, from the nearest state kept: after each message
-  /// and each answer one is. An answer that a special token of the template
-  /// follows is never read again, whatever its text's own ids would be. Stopped
-  /// within the answer, that much of it is kept. Throws what the template, the
-  /// tokenizer or the model refuse, with the conversation unchanged.
+  /// and each answer one is, and others between them (Snapshots). An answer
+  /// that a special token of the template follows is never read again, whatever
+  /// its text's own ids would be. Stopped within the answer, that much of it is
+  /// kept. Throws what the template, the tokenizer or the model refuse, with
+  /// the conversation unchanged.
   ChatTurn Say(const std::string& text, const ChatOptions& options,
                const AnswerSink& sink, const StopCheck& stop = {});
 
@@ -73,9 +79,10 @@ class ChatSession {
   const std::vector<ChatMessage>& messages() const { return messages_; }
   int64_t turns() const;  // messages of the user
   /// Tokens that the state has read, and its bytes.
-  int64_t position() const { return state_.position(); }
-  int64_t state_bytes() const { return state_.bytes(); }
-  int64_t saved_bytes() const;
+  int64_t position() const { return session_.position(); }
+  int64_t state_bytes() const { return session_.state_bytes(); }
+  int64_t saved_bytes() const { return session_.snapshot_bytes(); }
+  SpeculationCounts speculation() const { return session_.speculation(); }
 
   /// Writes the messages to a file (JSON) and the state to `path`.state: that
   /// of the conversation, or after an Undo the nearest one kept before it.
@@ -87,34 +94,31 @@ class ChatSession {
   std::optional<std::string> Load(const std::string& path);
 
  private:
-  // The text of ids_: a prompt as it was rendered, and what was drawn.
+  // The text that session_ has read: a prompt as it was rendered, and what was
+  // drawn.
   struct ReadText {
     std::string prompt;
     std::vector<ByteRange> data;  // of the prompt
     std::string answer;
   };
-  struct SavedState {
-    size_t tokens = 0;  // of ids_
-    bool before_answer = false;
-    std::shared_ptr<const State> state;
-  };
 
+  Session SessionAt(const State& state, std::vector<int32_t> tokens) const;
   std::vector<int32_t> IdsOf(const RenderedText& text) const;
-  void GoBackTo(std::span<const int32_t> ids);
-  SavedState NearestState() const;
-  void SaveHere(bool before_answer);
+  int64_t GoBackTo(std::span<const int32_t> ids, const StopCheck& stop);
+  int64_t NextStart() const;
   GenerateOptions OptionsFor(const ChatOptions& options,
                              int64_t prompt_tokens) const;
+  bool Read(std::span<const int32_t> ids, const StopCheck& stop,
+            ChatTurn& turn);
   ChatTurn Answer(const RenderedText& text, const ChatOptions& options,
                   const AnswerSink& sink, const StopCheck& stop);
 
   const LoadedModel* model_;
   ChatFormat format_;
   std::vector<ChatMessage> messages_;
-  State state_;
-  std::vector<int32_t> ids_;       // that state_ has read
-  std::optional<ReadText> read_;   // empty: not known
-  std::vector<SavedState> saved_;  // by tokens
+  std::function<std::unique_ptr<DraftSource>()> drafts_;
+  Session session_;
+  std::optional<ReadText> read_;  // empty: not known
 };
 
 }  // namespace tarn

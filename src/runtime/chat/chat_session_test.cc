@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "reference/random_model.h"
+#include "runtime/speculate/drafts.h"
 
 namespace tarn {
 namespace {
@@ -243,6 +244,39 @@ TEST_P(Chatting, StoppedItKeepsWhatWasWritten) {
   const std::string fresh = FreshAnswer(session, kPlain);
   Say(session, "ab");
   EXPECT_EQ(session.messages().back().content, fresh);
+}
+
+TEST_P(Chatting, DraftsChangeNoAnswerAndNoTokenThatIsRead) {
+  options_.max_tokens = 60;
+  const Drafts drafts = Drafts::Open(kNgramGuesses, *model_).Take();
+  const auto make = [&drafts] { return drafts.Make(); };
+  for (const char* source : {kPlain, kRewrites}) {
+    ChatSession plain = Session(source);
+    ChatSession drafting(*model_, Format(source), make);
+    const auto same = [&](const char* text) {
+      const ChatTurn a = Say(plain, text), b = Say(drafting, text);
+      EXPECT_EQ(a.read_tokens, b.read_tokens);
+      EXPECT_EQ(a.tokens, b.tokens);
+      EXPECT_EQ(a.end, b.end);
+      EXPECT_EQ(plain.position(), drafting.position());
+      EXPECT_EQ(plain.messages().back().content,
+                drafting.messages().back().content);
+    };
+    for (const char* text : {"ab", "abab", ""}) same(text);
+    plain.Undo();
+    drafting.Undo();
+    same("dcba");
+    plain = plain.Fork();
+    drafting = drafting.Fork();
+    same("ab");
+    const std::string path = dir_ / "chat.json";
+    drafting.Save(path);
+    EXPECT_EQ(std::nullopt, plain.Load(path));
+    EXPECT_EQ(std::nullopt, drafting.Load(path));
+    same("ab");
+    EXPECT_GT(drafting.speculation().drafted, 0);
+    EXPECT_EQ(plain.speculation().drafted, 0);
+  }
 }
 
 TEST_P(Chatting, WhatTheTemplateRefusesChangesNothing) {

@@ -29,6 +29,13 @@ struct State::Impl {
 };
 
 struct Model::Impl {
+  static std::shared_ptr<const StateLayout> LayoutOf(const ModelConfig& config,
+                                                     CacheType cache) {
+    auto layout = std::make_shared<StateLayout>(config, cache);
+    layout->initial = SequenceState(layout).Mark().block;
+    return layout;
+  }
+
   Impl(ModelConfig config, const ModelOptions& options, Weights weights,
        std::vector<std::string> labels, uint64_t fingerprint,
        std::unique_ptr<ThreadPool> threads, bool has_mtp, ModelPath path)
@@ -37,7 +44,7 @@ struct Model::Impl {
         weights(std::move(weights)),
         labels(std::move(labels)),
         fingerprint(fingerprint),
-        layout(std::make_shared<StateLayout>(this->config, options.cache)),
+        layout(LayoutOf(this->config, options.cache)),
         has_mtp(has_mtp),
         path(std::move(path)),
         pool(std::move(threads)) {

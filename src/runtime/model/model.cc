@@ -74,6 +74,7 @@ const ModelOptions& Model::options() const { return impl_->options; }
 int Model::threads() const { return impl_->pool->width(); }
 int64_t Model::vocab_size() const { return impl_->config.vocab_size; }
 int64_t Model::n_outputs() const { return impl_->config.Outputs(); }
+bool Model::has_mtp() const { return impl_->has_mtp; }
 int64_t Model::parameters() const { return impl_->weights.parameters; }
 int64_t Model::weight_bytes() const { return impl_->weights.bytes; }
 std::vector<std::pair<const WeightFormat*, int64_t>> Model::weight_formats()

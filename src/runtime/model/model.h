@@ -118,6 +118,10 @@ class Model {
   /// Floats in a row of logits: vocab_size, or the 3 n_mixtures parameters of
   /// an image model's distribution of the next byte (pixels.h).
   int64_t n_outputs() const;
+  /// Has memory of a state ready in SpareFloats, where that keeps any: its
+  /// first use would otherwise delay a token. Throws std::bad_alloc.
+  void PrepareState() const;
+  bool has_mtp() const;  // its files hold an extra prediction head (MtpHead)
   int64_t parameters() const;    // count, all tensors
   int64_t weight_bytes() const;  // as held in memory
   /// The formats that hold its matrices, with the numbers in each.

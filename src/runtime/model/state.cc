@@ -16,6 +16,11 @@ State::State(const Model& model) {
   impl_ = std::make_unique<Impl>(SequenceState(model.impl_->layout));
 }
 
+void Model::PrepareState() const {
+  SequenceState state(impl_->layout);
+  state.Reserve(0);  // writes a block of its own
+}
+
 State::State(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 State::State(State&&) noexcept = default;
 State& State::operator=(State&&) noexcept = default;

@@ -154,7 +154,8 @@ void PrefixCache::Insert(const std::string& space, Session& session) {
   Node* root = Root(space);
   Rows rows;
   if (state.layout().grows()) {
-    auto copy = std::make_shared<SequenceState>(state.shared_layout());
+    auto copy = std::make_shared<SequenceState>(state.shared_layout(),
+                                                SequenceState::NoMemory{});
     copy->CopyRows(state, state.position);
     copy->position = state.position;
     rows = std::move(copy);
@@ -177,7 +178,7 @@ int64_t PrefixCache::CountBytes() const {
   for (const Node* node : held_) {
     bytes += BytesOf(*node->snapshot->mark);
     if (node->rows != nullptr && rows.insert(node->rows.get()).second) {
-      bytes += node->rows->bytes();
+      bytes += node->rows->growing_bytes();
     }
   }
   for (const auto& node : nodes_) {

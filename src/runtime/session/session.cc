@@ -53,6 +53,21 @@ Session::Session(const LoadedModel& model, State state,
   logits_.resize(static_cast<size_t>(model.model.n_outputs()));
 }
 
+Session Session::At(const LoadedModel& model, const State& state,
+                    std::vector<int32_t> tokens,
+                    const SnapshotOptions& snapshots) {
+  if (state.position() != std::ssize(tokens)) {
+    throw ArgumentError("session: tokens",
+                        StrCat(state.position(), ", as the state has read"),
+                        StrCat(tokens.size()));
+  }
+  CheckPrompt(tokens, model.model.vocab_size());
+  Session session(model, snapshots);
+  session.state_.CopyFrom(state);
+  session.tokens_ = std::move(tokens);
+  return session;
+}
+
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 Session::~Session() = default;

@@ -59,6 +59,12 @@ class Session {
   /// models that do not generate token by token from tokens alone.
   explicit Session(const LoadedModel& model,
                    const SnapshotOptions& snapshots = {});
+  /// One that has read `tokens` and stands at a state of them. Throws
+  /// ArgumentError also where the state has read another number of tokens, and
+  /// for tokens outside the vocabulary.
+  static Session At(const LoadedModel& model, const State& state,
+                    std::vector<int32_t> tokens,
+                    const SnapshotOptions& snapshots = {});
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
   ~Session();

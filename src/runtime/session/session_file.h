@@ -14,9 +14,11 @@ namespace tarn {
 
 /// Writes a session as one safetensors file (docs/model-format.md): its state
 /// as SaveState writes it, tokens, what is pending, the text with its sampler,
-/// snapshots and marks. What it holds is never recomputed by the one that
-/// loads it. O(bytes). Throws NumericError naming a part that holds NaN or
-/// infinity, before the first byte, and what the sink throws.
+/// snapshots and marks. Snapshots that were not asked for are thinned: those
+/// that stay are at distances from the end that at least double. What it holds
+/// is never recomputed by the one that loads it. O(bytes). Throws NumericError
+/// naming a part that holds NaN or infinity, before the first byte, and what
+/// the sink throws.
 void SaveSession(const Session& session, ByteSink& sink);
 /// The same into a file that appears by rename. Throws IoError.
 void SaveSession(const Session& session, const std::string& path);

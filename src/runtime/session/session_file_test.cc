@@ -298,6 +298,27 @@ TEST_F(HostileSessionFile, FactsAreChecked) {
                                 std::numeric_limits<float>::infinity()));
 }
 
+TEST_F(SessionFileTest, AFileHasFewOfTheSnapshotsAndAllThatWereAskedFor) {
+  Session session(model_);
+  session.KeepAt(100);
+  session.Append(RandomTokens(model_.model.config(), 640, 2));
+  const std::string path = folder_ / "long.session";
+  SaveSession(session, path);
+  Session loaded = LoadSession(model_, path).Take();
+  EXPECT_TRUE(loaded == session);
+  std::vector<int64_t> positions;
+  for (const Snapshot& s : loaded.snapshots()) positions.push_back(s.position);
+  // Of 64, 128, ... 640, at distances 0, 64, 128, 256 and 512.
+  EXPECT_EQ((std::vector<int64_t>{100, 128, 384, 512, 576, 640}), positions);
+  // What is read again is at most what was taken back, and the value the same.
+  for (const int64_t back : {1, 60, 70, 200, 300, 600}) {
+    Session a = session.Fork(), b = loaded.Fork();
+    a.RollBack(640 - back);
+    EXPECT_LE(b.RollBack(640 - back), std::max<int64_t>(back, 64));
+    EXPECT_TRUE(a == b) << back;
+  }
+}
+
 TEST_F(SessionFileTest, NothingIsWrittenOfASessionWithNaN) {
   Session session(model_);
   session.Append(RandomTokens(model_.model.config(), 100, 2));

@@ -165,6 +165,10 @@ class SessionReader {
           states[static_cast<size_t>(one.Integer("state", 0, Last(states)))];
       parts.snapshots.Share({state->position, state, one.Flag("asked_for")});
     }
+    const int64_t head = parts.state.position();
+    if (Snapshots::OnGrid(head, head)) {
+      parts.snapshots.Keep(Insides::Of(parts.state));
+    }
     parts.snapshots.Thin(parts.state.position());
   }
 

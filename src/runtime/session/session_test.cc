@@ -241,7 +241,7 @@ TEST_P(SessionTest, AnyOperationsEqualPlainReplay) {
                 "session", {.every_token = GetParam().every_token})
                 .Take();
         ASSERT_TRUE(loaded == pair.session);
-        ASSERT_EQ(pair.session.snapshots().size(), loaded.snapshots().size());
+        ASSERT_GE(pair.session.snapshots().size(), loaded.snapshots().size());
         ASSERT_EQ(pair.session.marks().size(), loaded.marks().size());
         ASSERT_EQ(pair.session.text() == nullptr, loaded.text() == nullptr);
         // What the file does not hold is not needed: written again, it is the

@@ -44,6 +44,25 @@ Json TextFacts(const SessionParts& session) {
   return text;
 }
 
+// The snapshots that a file gets: those that were asked for, and others at
+// distances from the head that at least double. Going back by d tokens still
+// reads at most d again, and the file of a long text stays small. The state
+// itself serves as the one at the head.
+std::vector<Snapshot> SnapshotsOfFile(const SessionParts& session) {
+  const int64_t head = session.state.position();
+  std::vector<Snapshot> kept;
+  const std::vector<Snapshot>& all = session.snapshots.all();
+  int64_t least = 1;
+  for (auto s = all.rbegin(); s != all.rend(); ++s) {
+    const int64_t distance = head - s->position;
+    if (!s->asked_for && distance < least) continue;
+    if (!s->asked_for) least = 2 * distance;
+    kept.push_back(*s);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
 // What is written: facts as JSON, and the earlier states that they number.
 struct SessionToWrite {
   explicit SessionToWrite(const Session& session) : parts(session) {
@@ -51,7 +70,7 @@ struct SessionToWrite {
     const std::span<const int32_t> pending = session.pending();
     root["pending"] = std::vector<int32_t>(pending.begin(), pending.end());
     root["text"] = TextFacts(parts);
-    for (const Snapshot& s : parts.snapshots.all()) {
+    for (const Snapshot& s : SnapshotsOfFile(parts)) {
       snapshots.push_back(
           {{"state", NumberOf(s.mark)}, {"asked_for", s.asked_for}});
     }

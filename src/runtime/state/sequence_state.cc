@@ -14,8 +14,10 @@ constexpr int64_t kFirstCapacity = 64;
 
 SequenceState::SequenceState(std::shared_ptr<const StateLayout> layout)
     : layout_(std::move(layout)),
-      block_(layout_->fixed_floats),
+      block_(layout_->initial),
       logits_(layout_->outputs) {
+  if (block_.size() > 0) return;
+  block_ = SharedFloats(layout_->fixed_floats);
   FillInitial();
 }
 
@@ -110,6 +112,10 @@ void SequenceState::Reset() {
   rows_ = Rows();
   position = 0;
   has_logits = false;
+  if (layout_->initial.size() > 0) {
+    block_.Share(layout_->initial, spare_block_);
+    return;
+  }
   block_.OwnToOverwrite(spare_block_);
   std::fill_n(block_.data(), block_.size(), 0.0f);
   FillInitial();

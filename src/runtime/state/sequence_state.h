@@ -84,6 +84,7 @@ class SequenceState {
   void GiveSpare(SharedFloats block);
   int64_t capacity() const { return capacity_; }  // tokens there is room for
   int64_t bytes() const;  // of recurrence, spare capacity included
+  int64_t growing_bytes() const { return cache_.bytes(); }  // the same of these
   bool SameBits(const SequenceState& other) const;
   uint64_t Hash() const;
   /// Calls f(place, layer, floats, count) for every run of floats that is part

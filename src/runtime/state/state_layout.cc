@@ -1,6 +1,7 @@
 #include "runtime/state/state_layout.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "config/feed_forward_form.h"
@@ -70,6 +71,14 @@ bool StateLayout::rounds() const {
   return std::any_of(layers.begin(), layers.end(), [&](const auto& places) {
     return std::any_of(places.begin(), places.end(), rounded);
   });
+}
+
+bool StateLayout::operator==(const StateLayout& other) const {
+  const auto value = [](const StateLayout& l) {
+    return std::tie(l.layers, l.branches, l.first_branch, l.outputs,
+                    l.fixed_floats, l.token_floats, l.cross, l.cache);
+  };
+  return value(*this) == value(other);
 }
 
 int64_t StateLayout::FixedBytes() const {

@@ -8,6 +8,7 @@
 #include "config/mixer_spec.h"
 #include "config/model_config.h"
 #include "kernels/softmax_attention/cache_type.h"
+#include "runtime/state/shared_floats.h"
 
 namespace tarn {
 
@@ -44,6 +45,9 @@ struct StateLayout {
   int64_t token_floats = 0;           // of one token in the other
   bool cross = false;                 // a sequence needs its CrossMemory
   CacheType cache = CacheType::kF32;  // as given
+  /// The fixed tensors of a new state, for all states to share until they read
+  /// a token; empty: each makes its own. Not part of the value.
+  SharedFloats initial;
 
   const StatePlace& At(int64_t layer, int64_t tensor) const {
     const size_t index = static_cast<size_t>(layer);
@@ -60,7 +64,7 @@ struct StateLayout {
   int64_t Last(int64_t layer) const {
     return static_cast<int64_t>(layers[static_cast<size_t>(layer)].size()) - 1;
   }
-  bool operator==(const StateLayout&) const = default;
+  bool operator==(const StateLayout& other) const;
   bool grows() const { return token_floats > 0; }
   bool rounds() const;  // whether any tensor is held in another type than kF32
   /// Bytes of recurrence that a new state holds, and those of one more token.

@@ -200,7 +200,9 @@ void Scheduler::Loop() {
                !running_.empty();
       };
       if (!work()) PrepareSpare(lock);
-      if (!wake_.wait_for(lock, kSpareTime, work)) {
+      // The system's clock: waits on the other need glibc 2.30.
+      if (!wake_.wait_until(lock, std::chrono::system_clock::now() + kSpareTime,
+                            work)) {
         SpareFloats::Clear();
         wake_.wait(lock, work);
       }
@@ -235,8 +237,7 @@ void Scheduler::PrepareSpare(std::unique_lock<std::mutex>& lock) {
   if (SpareFloats::bytes() > 0) return;
   lock.unlock();
   try {
-    State state(model_.model);
-    state.Reset();  // writes all of it
+    model_.model.PrepareState();
   } catch (const std::bad_alloc&) {
     // Then it must do without.
   }
@@ -305,6 +306,11 @@ void Scheduler::Start(Active& active) {
                             held.busy ? "one in use" : "a parked one");
       }
       session = &*held.session;
+      if (prompt.empty() && session->position() == 0 &&
+          session->pending().empty()) {
+        throw ArgumentError(
+            "prompt", "at least one token for a session without text", "none");
+      }
       active.began_at = session->position();
       active.usage.prompt_tokens = session->position();
       active.usage.cached_tokens = session->position();

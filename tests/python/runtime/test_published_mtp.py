@@ -437,3 +437,4 @@ def test_the_command_line_and_the_server_draft_with_it(made):
     drafted = json.loads(tarn("generate", *options, "--speculate", "mtp").stdout)
     assert drafted["text"] == plain["text"]
     assert 0 <= drafted["accepted_tokens"] <= drafted["drafted_tokens"]
+    assert json.loads(tarn("info", folder, "--json").stdout)["mtp_layers"] == 1
