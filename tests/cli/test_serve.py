@@ -148,12 +148,12 @@ def test_sessions(server):
     assert (status, answer["error"]["code"]) == (404, "session_not_found")
 
 
-def test_a_session_without_text_needs_a_prompt(server):
+def test_a_session_without_text_needs_one(server):
     server.post("/sessions", 201, id="empty")
     status, answer = server.ask("POST", "/sessions/empty/completions", {"max_tokens": 3})
     assert status == 400
-    assert answer["error"]["param"] == "prompt", answer
-    server.post("/sessions/empty/completions", prompt="Once", max_tokens=3)
+    assert answer["error"]["param"] == "text", answer
+    server.post("/sessions/empty/completions", text="Once", max_tokens=3)
     assert server.ask("DELETE", "/sessions/empty")[0] == 200
 
 

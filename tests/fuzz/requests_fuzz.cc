@@ -51,7 +51,8 @@ class Server {
     for (const Route& route : routes_) {
       const auto arguments = MatchPath(route.path, request.path);
       if (!arguments || route.method != request.method) continue;
-      const auto exchange = std::make_shared<Exchange>(context_.get_executor(), news_);
+      const auto exchange =
+          std::make_shared<Exchange>(context_.get_executor(), news_);
       route.handler(request, *arguments, Response(exchange));
       return AnswerOf(*exchange);
     }

@@ -309,7 +309,7 @@ void Scheduler::Start(Active& active) {
       if (prompt.empty() && session->position() == 0 &&
           session->pending().empty()) {
         throw ArgumentError(
-            "prompt", "at least one token for a session without text", "none");
+            "text", "at least one token for a session without any", "none");
       }
       active.began_at = session->position();
       active.usage.prompt_tokens = session->position();
