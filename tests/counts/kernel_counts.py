@@ -153,6 +153,7 @@ KERNELS = {
     "swiglu": ("swiglu_forward", "rows=128 width=512"),
     "token_shift_forward": ("token_shift_forward", "batch=1 seq_len=64 width=256"),
     "token_shift_gradient": ("token_shift_gradient", "batch=1 seq_len=64 width=256"),
+    "row_argmax": ("row_argmax", "count=50280"),
     "unit_norm_forward": ("unit_norm_forward", "rows=64 heads=4 width=64"),
     "unit_norm_gradient": ("unit_norm_gradient", "rows=64 heads=4 width=64"),
     "bias_activation": ("bias_activation_forward", "rows=128 width=512"),

@@ -105,6 +105,7 @@ const std::map<std::string, std::vector<std::string>> kCases = {
     {"token_shift_gradient",
      {"seq_len=700 width=37", "seq_len=700 width=37 weight=0",
       "seq_len=70 width=64 dtype=bf16"}},
+    {"row_argmax", {"count=5000", "count=37"}},
     {"unit_norm_forward",
      {"rows=700 heads=3 width=37", "rows=70 heads=3 width=64 dtype=bf16"}},
     {"unit_norm_gradient",
