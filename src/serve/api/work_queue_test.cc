@@ -156,15 +156,17 @@ TEST_F(ServedApi, NoRequestWaitsForTheTextOfAnother) {
 
 TEST_F(ServedApi, MetricsWaitForNoStepOfTheModel) {
   std::promise<void> begun, release;
+  std::future<void> released = release.get_future();
   Scheduler& scheduler = *service_->models().front()->scheduler;
   scheduler.Post([&] {
     begun.set_value();
-    release.get_future().wait();
+    released.wait();
   });
   begun.get_future().wait();
   const std::string metrics = Ask("/metrics");
   EXPECT_TRUE(Has(metrics, "tarn_sessions_live{model=\"small\"} 0"));
   release.set_value();
+  scheduler.Run([] {});  // after it the function has ended
 }
 
 TEST_F(ServedApi, VectorsOfTexts) {
