@@ -50,7 +50,7 @@ def _small(name, params, ctx):
     if not ctx.quick:
         return params
     if not params:
-        if name == "adam_step":
+        if name in ("adam_step", "row_argmax"):
             return {"count": 1000}
         if name.startswith("moe"):
             return {"tokens": 64}
