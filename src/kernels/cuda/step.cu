@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) StepKernel(const Step p) {
         float all = 0.0f;
         for (int i = 0; i < kThreads / 32; ++i) all += m.divisor[i];
         d = p.denominator == Denominator::kExact
-                ? (all < kLeastDenominator ? 0.0f : all)
+                ? ExactDenominator(all)
                 : FusedMultiplyAdd(p.scale, all, p.eps);
       }
       row(p.out, t)[thread] =

@@ -588,7 +588,7 @@ struct SweepBlock {
     for (int w = 0; w < kHalves; ++w) sum += m.parts[w][row];
     float d = 1.0f;
     if (p.denominator == Denominator::kExact) {
-      d = sum < kLeastDenominator ? 0.0f : sum;
+      d = ExactDenominator(sum);
     } else if (p.denominator == Denominator::kCompat) {
       d = FusedMultiplyAdd(p.scale, sum, p.eps);
     }

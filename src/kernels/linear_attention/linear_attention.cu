@@ -162,7 +162,7 @@ struct RowWeights {
   float* x;
   int64_t seq_len, value_heads, rows;
   float scale;
-  bool exact;  // the kind of denominator
+  Denominator denominator;
 };
 
 constexpr int kRowsOfBlock = 16;
@@ -209,8 +209,8 @@ __global__ void RowWeightsKernel(const RowWeights p) {
   for (int i = 8; i > 0; i /= 2) dot += ShuffleXor(dot, i);
   if (lane != 0 || !exists) return;
   const float d = p.denominators[index];
-  const float least = p.exact ? kLeastGradientDivisor : d;
-  const float r = d == 0.0f ? 0.0f : p.scale / (d < least ? least : d);
+  const float r =
+      d == 0.0f ? 0.0f : p.scale / GradientDivisor(p.denominator, d);
   p.r[index] = r;
   p.x[index] = r == 0.0f ? 0.0f : -dot * r;
 }
@@ -326,7 +326,7 @@ void LinearAttentionCudaBackward(const LinearAttentionOptions& options,
         {cuda::RowsOf(gradients.out, shape.value_heads), grad_out,
          gradients.denominators, r, x, shape.queries, shape.value_heads,
          shape.batch * shape.queries * shape.value_heads, DividedScale(options),
-         options.denominator == Denominator::kExact},
+         options.denominator},
         dtype, stream);
   } else {
     r = x = nullptr;

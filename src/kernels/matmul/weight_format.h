@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
+#include "core/dtype.h"
 #include "core/groups/group_scheme.h"
 
 namespace tarn {
@@ -40,16 +42,18 @@ struct WeightFormat {
   void (*multiply_row)(const RowPanels& task);
   /// How groups of numbers are stored; null: one number at a time.
   const GroupScheme* scheme = nullptr;
-  /// Bytes of a number in a file, where `pack_blocks` takes rows of numbers.
-  int64_t number_bytes = 0;
+  /// The type of a file's numbers, where `pack_blocks` takes rows of these.
+  std::optional<DType> number = std::nullopt;
   /// Stores rows [rows, scheme->Blocks(inputs)] of blocks, or [rows, inputs] of
   /// numbers, as `pack` does, and changes no number; null where a format takes
   /// neither.
   void (*pack_blocks)(const uint8_t* blocks, int64_t rows, int64_t inputs,
                       int64_t column, uint8_t* panel) = nullptr;
-  /// Bytes of a row that `pack_blocks` takes.
+  /// Bytes of a row that `pack_blocks` takes; for formats that have it.
   int64_t StoredRowBytes(int64_t inputs) const {
-    return scheme != nullptr ? scheme->RowBytes(inputs) : number_bytes * inputs;
+    return scheme != nullptr
+               ? scheme->RowBytes(inputs)
+               : static_cast<int64_t>(DTypeBytes(*number)) * inputs;
   }
   /// The same panels with products in float32 of the widened weights, in order
   /// of k: bit-identical to float32 matrices that hold these. null: the

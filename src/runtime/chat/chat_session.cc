@@ -7,6 +7,7 @@
 #include "core/text.h"
 #include "runtime/chat/turn_end.h"
 #include "runtime/generate/generate_session.h"
+#include "runtime/model/elapsed.h"
 #include "text/utf8.h"
 
 namespace tarn {
@@ -123,8 +124,7 @@ GenerateOptions ChatSession::OptionsFor(const ChatOptions& options,
 // Reads what the session has not read yet; false where `stop` ended it.
 bool ChatSession::Read(std::span<const int32_t> ids, const StopCheck& stop,
                        ChatTurn& turn) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
+  const auto begin = std::chrono::steady_clock::now();
   bool whole = true;
   try {
     const int64_t again = GoBackTo(ids, stop);
@@ -135,8 +135,7 @@ bool ChatSession::Read(std::span<const int32_t> ids, const StopCheck& stop,
     if (error.code() != ErrorCode::kInterrupted) throw;
     whole = false;
   }
-  const std::chrono::duration<double, std::milli> ms = Clock::now() - begin;
-  turn.prefill_ms = ms.count();
+  turn.prefill_ms = MillisecondsSince(begin);
   return whole && !(stop && stop());
 }
 

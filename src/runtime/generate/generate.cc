@@ -5,16 +5,12 @@
 #include <string>
 
 #include "runtime/generate/target.h"
+#include "runtime/model/elapsed.h"
 
 namespace tarn {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double MillisecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start)
-      .count();
-}
 
 // Checks the whole prompt, before its first block changes the state.
 void CheckTokens(std::span<const int32_t> tokens, int64_t vocab_size) {

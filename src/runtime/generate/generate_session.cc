@@ -4,16 +4,12 @@
 #include <chrono>
 
 #include "runtime/generate/target.h"
+#include "runtime/model/elapsed.h"
 
 namespace tarn {
 namespace {
 
 using SessionClock = std::chrono::steady_clock;
-
-double SessionMilliseconds(SessionClock::time_point start) {
-  return std::chrono::duration<double, std::milli>(SessionClock::now() - start)
-      .count();
-}
 
 // Reads what is pending; false where `stop` ended it.
 bool ConsumeAll(Session& session, const StopCheck& stop) {
@@ -54,19 +50,19 @@ GenerateResult GenerateWith(Session& session, std::span<const int32_t> prompt,
   const SessionClock::time_point begin = SessionClock::now();
   result.stopped = !ConsumeAll(session, stop);
   result.prompt_tokens = static_cast<int64_t>(prompt.size());
-  result.prefill_ms = SessionMilliseconds(begin);
+  result.prefill_ms = MillisecondsSince(begin);
   GeneratedToken token;
   while (!result.stopped && !text.ended()) {
     const SessionClock::time_point token_begin = SessionClock::now();
     token.id = session.Draw();
-    if (result.tokens == 0) result.first_token_ms = SessionMilliseconds(begin);
+    if (result.tokens == 0) result.first_token_ms = MillisecondsSince(begin);
     if (token.id < 0 || text.end() == SequenceEnd::kStopToken) {
       result.held = text.text();
       break;
     }
     token.text = text.text();
     session.Consume();
-    token.ms = SessionMilliseconds(token_begin);
+    token.ms = MillisecondsSince(token_begin);
     result.decode_ms += token.ms;
     ++result.tokens;
     if (sink && !sink(token)) break;

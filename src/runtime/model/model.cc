@@ -214,9 +214,8 @@ void Model::RunJobs(std::span<Job> jobs, const StopCheck& stop) const {
   }
 }
 
-// Room for the tokens of the jobs, and memory of its own for each state. Many
-// that share theirs, such as those whose snapshots have just been kept, are
-// copied by all workers.
+// Makes room for the tokens of the jobs, and copies states that share their
+// memory, such as those whose snapshots have just been kept. All workers copy.
 void Model::Reserve(std::span<const Job> jobs) const {
   const std::lock_guard lock(impl_->turn);
   FloatCopies& copies = impl_->copies;

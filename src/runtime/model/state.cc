@@ -17,8 +17,10 @@ State::State(const Model& model) {
 }
 
 void Model::PrepareState() const {
+  if (impl_->layout->fixed_floats < SpareFloats::kLeastFloats) return;
   SequenceState state(impl_->layout);
-  state.Reserve(0);  // writes a block of its own
+  state.Reserve(
+      0);  // copies the initial state into memory, which it then frees
 }
 
 State::State(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -59,9 +59,10 @@ class Session {
   /// models that do not generate token by token from tokens alone.
   explicit Session(const LoadedModel& model,
                    const SnapshotOptions& snapshots = {});
-  /// One that has read `tokens` and stands at a state of them. Throws
-  /// ArgumentError also where the state has read another number of tokens, and
-  /// for tokens outside the vocabulary.
+  /// A session that has read `tokens` and stands at the state after them. The
+  /// memory of the state is shared. Throws as the constructor does, and
+  /// ArgumentError where the state has read another number of tokens or one of
+  /// them is outside the vocabulary.
   static Session At(const LoadedModel& model, const State& state,
                     std::vector<int32_t> tokens,
                     const SnapshotOptions& snapshots = {});

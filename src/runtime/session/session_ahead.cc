@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "runtime/model/elapsed.h"
 #include "runtime/model/impl.h"
 #include "runtime/session/session.h"
 #include "runtime/session/speculation.h"
@@ -15,11 +16,6 @@ namespace tarn {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double MillisecondsFrom(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin)
-      .count();
-}
 
 constexpr int64_t kMostGuess = 64;
 
@@ -94,7 +90,7 @@ std::optional<Job> Session::GuessJob(int64_t most) {
   const auto drafted = static_cast<int64_t>(draft.tokens);
   // The first time a model reads the whole text.
   if (std::exchange(s.has_guessed, true)) {
-    s.length.Guessed(drafted, MillisecondsFrom(begin));
+    s.length.Guessed(drafted, MillisecondsSince(begin));
   }
   if (drafted == 0) return std::nullopt;
   const int64_t guessed =
@@ -113,7 +109,7 @@ std::optional<Job> Session::GuessJob(int64_t most) {
   const size_t needed = tokens_.size() + s.tokens.size();
   if (tokens_.capacity() < needed) tokens_.reserve(2 * needed);
   Insides::Of(state_).MarkCopy(s.before);
-  s.ms = MillisecondsFrom(begin);
+  s.ms = MillisecondsSince(begin);
   s.handed_out = true;
   return Job{.state = &state_,
              .tokens = s.tokens,

@@ -241,7 +241,20 @@ TEST_P(SessionTest, AnyOperationsEqualPlainReplay) {
                 "session", {.every_token = GetParam().every_token})
                 .Take();
         ASSERT_TRUE(loaded == pair.session);
-        ASSERT_GE(pair.session.snapshots().size(), loaded.snapshots().size());
+        // A file has only some of the snapshots, as they are.
+        for (const Snapshot& s : loaded.snapshots()) {
+          const auto& all = pair.session.snapshots();
+          const auto same = std::find_if(
+              all.begin(), all.end(),
+              [&](const Snapshot& o) { return o.position == s.position; });
+          if (same == all.end()) {
+            ASSERT_EQ(loaded.position(), s.position);
+            continue;
+          }
+          ASSERT_EQ(same->asked_for, s.asked_for);
+          ASSERT_TRUE(SameFloats(same->mark->block.data(), s.mark->block.data(),
+                                 s.mark->block.size()));
+        }
         ASSERT_EQ(pair.session.marks().size(), loaded.marks().size());
         ASSERT_EQ(pair.session.text() == nullptr, loaded.text() == nullptr);
         // What the file does not hold is not needed: written again, it is the

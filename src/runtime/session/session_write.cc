@@ -45,9 +45,10 @@ Json TextFacts(const SessionParts& session) {
 }
 
 // The snapshots that a file gets: those that were asked for, and others at
-// distances from the head that at least double. Going back by d tokens still
-// reads at most d again, and the file of a long text stays small. The state
-// itself serves as the one at the head.
+// distances from the head that at least double, so that the file of a long text
+// stays small. Since neighbours on the grid are at most max(64, a quarter of
+// their distance) apart, going back by d tokens reads some max(64, 1.5 d) again
+// at most. The state itself serves as the snapshot at the head.
 std::vector<Snapshot> SnapshotsOfFile(const SessionParts& session) {
   const int64_t head = session.state.position();
   std::vector<Snapshot> kept;

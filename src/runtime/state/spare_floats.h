@@ -7,10 +7,10 @@
 
 namespace tarn {
 
-/// Large blocks that nobody holds any more, for the next of the same size: a
-/// copy into fresh pages of the system takes twice as long as one into these.
-/// Nothing is kept without an Allowance. One store for the process, for all
-/// threads.
+/// Keeps large blocks that have been freed, so that the next one of the same
+/// size need not come from the system, which clears every page when it is first
+/// used. Keeps nothing without an Allowance. The process has one store, which
+/// all threads use.
 class SpareFloats {
  public:
   /// Blocks below this come from malloc, which keeps what is freed itself.

@@ -11,7 +11,7 @@ namespace {
 // row of more axes than two holds several of the matrix.
 bool TakesStored(const WeightTensor& tensor, int64_t inputs,
                  const WeightFormat& format) {
-  if (&format == &kBF16Weights) return tensor.encoding == &kBF16Encoding;
+  if (format.number) return tensor.encoding == &EncodingOf(*format.number);
   const GroupScheme* scheme = tensor.encoding->scheme;
   return scheme != nullptr && format.scheme != nullptr &&
          *scheme == *format.scheme &&

@@ -14,8 +14,10 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <list>
 #include <optional>
 #include <utility>
@@ -248,7 +250,9 @@ HttpServer::HttpServer(HttpOptions options, std::vector<Route> routes) {
   std::signal(SIGPIPE, SIG_IGN);
   impl_ = std::make_shared<Impl>(std::move(options), std::move(routes));
   impl_->Open();
-  impl_->news.assign(::dup(impl_->state->news->descriptor()));
+  const int news = ::dup(impl_->state->news->descriptor());
+  if (news < 0) throw IoError("pipe", "a descriptor", std::strerror(errno));
+  impl_->news.assign(news);
 }
 
 HttpServer::~HttpServer() = default;

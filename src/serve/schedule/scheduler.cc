@@ -21,9 +21,10 @@ constexpr int64_t kMostPromptTokens = 2048;
 constexpr int64_t kScoredFloats = int64_t{2} << 20;
 // Tokens of a step of one text, guesses included.
 constexpr int64_t kMostGuessed = 64;
-// States of a text whose memory serves the next texts: its own and snapshots.
+// The memory of this many states for each slot, a text's own and its snapshots,
+// is kept for the next texts.
 constexpr int64_t kSpareStates = 4;
-// How long after the last text.
+// It is given back to the system this long after the last text.
 constexpr std::chrono::seconds kSpareTime{60};
 
 double Milliseconds(Clock::time_point from, Clock::time_point to) {
@@ -200,7 +201,7 @@ void Scheduler::Loop() {
                !running_.empty();
       };
       if (!work()) PrepareSpare(lock);
-      // The system's clock: waits on the other need glibc 2.30.
+      // By the system's clock, since waits by the steady one need glibc 2.30.
       if (!wake_.wait_until(lock, std::chrono::system_clock::now() + kSpareTime,
                             work)) {
         SpareFloats::Clear();
@@ -231,15 +232,15 @@ void Scheduler::Loop() {
   TakePosted(lock);
 }
 
-// The next text changes a state that it shares, or begins with one: the first
-// use of memory would delay its first token.
+// The next text will need memory for a state of its own, whose first use would
+// delay its first token.
 void Scheduler::PrepareSpare(std::unique_lock<std::mutex>& lock) {
   if (SpareFloats::bytes() > 0) return;
   lock.unlock();
   try {
     model_.model.PrepareState();
   } catch (const std::bad_alloc&) {
-    // Then it must do without.
+    // Then the next text has to take it.
   }
   lock.lock();
 }

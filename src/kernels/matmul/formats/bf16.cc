@@ -117,7 +117,7 @@ const WeightFormat kBF16Weights = {
         [](const RowPanels& task) {
           HWY_DYNAMIC_DISPATCH(MultiplyBF16Row)(task);
         },
-    .number_bytes = sizeof(uint16_t),
+    .number = DType::kBF16,
     .pack_blocks =
         [](const uint8_t* numbers, int64_t rows, int64_t inputs, int64_t column,
            uint8_t* panel) {
